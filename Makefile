@@ -1,0 +1,12 @@
+# Aliases: the commands are in scripts/.
+.PHONY: demo test install lint check coverage build lock
+
+demo:
+	@scripts/demo
+
+test:
+	@scripts/check
+	@scripts/test
+
+install lint check coverage build lock:
+	@scripts/$@

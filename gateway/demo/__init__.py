@@ -1,0 +1,1 @@
+"""The demo: five tools that do real work on real input, and the gateway that serves them with the page."""

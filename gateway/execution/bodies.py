@@ -1,0 +1,108 @@
+"""The three places where a tool's code runs, behind one face: a task, a thread, a process.
+
+A body settles its `future` when the code has really ended. `unwind` presses it to end, by the means it has: a task gets
+`CancelledError`, again each second if it swallows it; a thread only sees the signal; a process gets SIGTERM after half
+of the grace, then SIGKILL (contract 5.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from gateway.execution.processes import ProcessJob
+from gateway.execution.settle import Raised, Settled
+from gateway.execution.threads import Job
+
+__all__ = ["Body", "ProcessBody", "TaskBody", "ThreadBody", "settled"]
+
+CANCEL_AGAIN = 1.0  # seconds
+KILL_AT = 0.8  # of the grace: the process must be gone before its result is due
+
+
+class Body(Protocol):
+    """See the module."""
+
+    @property
+    def future(self) -> asyncio.Future[Settled[Any]]: ...
+
+    async def unwind(self, grace: float) -> bool:
+        """Presses the code to end; true when it did within `grace` seconds."""
+
+    def abandon(self) -> None:
+        """Gives the code up: nobody waits for it any more."""
+
+
+def settled(future: asyncio.Future[Settled[Any]]) -> Settled[Any]:
+    """What a finished body came back with; a body that was cancelled before it began raised `CancelledError`."""
+    if future.cancelled():
+        return Raised(asyncio.CancelledError(), aborted_first=True)
+    return future.result()
+
+
+class TaskBody:
+    """An async function, on the loop."""
+
+    def __init__(self, work: Coroutine[Any, Any, Settled[Any]], *, cooperative: bool, name: str) -> None:
+        self.future: asyncio.Task[Settled[Any]] = asyncio.create_task(work, name=name)
+        self._cooperative = cooperative
+
+    async def unwind(self, grace: float) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        if self._cooperative:
+            await asyncio.wait({self.future}, timeout=grace / 2)
+        while not self.future.done():
+            self.future.cancel()
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            await asyncio.wait({self.future}, timeout=min(CANCEL_AGAIN, left))
+        return True
+
+    def abandon(self) -> None:
+        if not self.future.done():
+            self.future.cancel()
+            asyncio.get_running_loop().call_later(CANCEL_AGAIN, self.abandon)
+
+
+class ThreadBody:
+    """A plain function, in a thread: it sees the signal, and that is all that can be done."""
+
+    def __init__(self, job: Job[Any]) -> None:
+        self._job = job
+        self.future = job.future
+
+    async def unwind(self, grace: float) -> bool:
+        if self._job.cancel_unstarted():
+            return True
+        await asyncio.wait({self.future}, timeout=grace)
+        return self.future.done()
+
+    def abandon(self) -> None:
+        self._job.abandon()
+
+
+class ProcessBody:
+    """A plain function, in a process of its own."""
+
+    def __init__(self, job: ProcessJob) -> None:
+        self._job = job
+        self.future = job.future
+
+    async def unwind(self, grace: float) -> bool:
+        steps: tuple[tuple[float, Callable[[], None]], ...] = (
+            (grace / 2, self._job.terminate),
+            (grace * (KILL_AT - 0.5), self._job.kill),
+        )
+        for delay, press in steps:
+            await asyncio.wait({self.future}, timeout=delay)
+            if self.future.done():
+                return True
+            press()
+        await asyncio.wait({self.future}, timeout=grace * (1 - KILL_AT))
+        return self.future.done()
+
+    def abandon(self) -> None:
+        self._job.kill()

@@ -1,0 +1,192 @@
+"""What a tool sees of its call. One object per call, injected where a parameter is annotated `ToolContext`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from gateway.execution.signals import AbortSignal
+
+if TYPE_CHECKING:
+    from gateway.execution.call import Call
+
+__all__ = ["AuthContext", "Caller", "ToolContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuthContext:
+    """Who calls, as an authenticator found it. `subject` is the person or service; times are Unix seconds."""
+
+    subject: str
+    scopes: frozenset[str] = frozenset()
+    client_id: str | None = None
+    issuer: str | None = None
+    audience: tuple[str, ...] = ()
+    expires_at: float | None = None
+    claims: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def aud(self) -> tuple[str, ...]:
+        """Alias of `audience`."""
+        return self.audience
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a run knows of the request that started it; the same for all of its calls."""
+
+    request_id: str
+    session_id: str
+    owner: str | None = None
+    client_request_id: str | None = None
+    auth: AuthContext | None = None
+    address: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def session_label(self) -> str:
+        """For logs: the subject in clear, a session (it is a secret) only as a hash."""
+        subject = "anonymous" if self.auth is None else f"subject {self.auth.subject!r}"
+        return f"{subject}, session {sha256(self.session_id.encode()).hexdigest()[:12]}"
+
+
+class CallLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds request, run, call and tool to every record, as attributes (`extra`); stdlib logging underneath."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        return msg, kwargs
+
+
+class ToolContext:
+    """What a tool sees of its call. Members may be used from any thread unless they are `async`.
+
+    Source: contract 2.2.
+    """
+
+    __slots__ = ("_call", "_caller", "_logger", "context")
+
+    def __init__(self, call: Call, caller: Caller, context: Any = None) -> None:
+        self._call = call
+        self._caller = caller
+        self._logger: CallLogger | None = None
+        #: What `Gateway(context=...)` gave this run.
+        self.context = context
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run this call belongs to."""
+        return self._call.run.key.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """Id of the conversation."""
+        return self._call.run.record.thread_id
+
+    @property
+    def parent_run_id(self) -> str | None:
+        """The run this one continues or was started by, if the caller named one."""
+        return self._call.run.record.parent_run_id
+
+    @property
+    def tool_call_id(self) -> str:
+        """Id of this call, unique in its run."""
+        return self._call.call_id
+
+    @property
+    def tool_name(self) -> str:
+        """Name of the tool as it was called."""
+        return self._call.tool_name
+
+    @property
+    def request_id(self) -> str:
+        """The gateway's own id of the starting request, the one in `X-Request-Id`."""
+        return self._caller.request_id
+
+    @property
+    def client_request_id(self) -> str | None:
+        """The `X-Request-Id` that the caller sent."""
+        return self._caller.client_request_id
+
+    @property
+    def session_id(self) -> str:
+        """`anon:<session>` or `user:<subject>:<session>`; without a session a fresh one per run."""
+        return self._caller.session_id
+
+    @property
+    def auth(self) -> AuthContext | None:
+        """Who calls, or None."""
+        return self._caller.auth
+
+    @property
+    def verified_subject(self) -> str | None:
+        """`auth.subject` when an authenticator verified it, else None."""
+        return None if self._caller.auth is None else self._caller.auth.subject
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """`{"headers", "forwarded_props", "context", "client_tools", "client_request_id"}`.
+
+        Headers by allow-list, lower-case; never credentials or cookies.
+        """
+        return self._caller.metadata
+
+    @property
+    def mcp_headers(self) -> Mapping[str, str]:
+        """Incoming `mcp-*` headers, lower-case."""
+        headers: Mapping[str, str] = self.metadata.get("headers", {})
+        return {name: value for name, value in headers.items() if name.startswith("mcp-")}
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger bound to request, run, call and tool."""
+        if self._logger is None:
+            extra = {
+                "request_id": self.request_id,
+                "run_id": self.run_id,
+                "tool_call_id": self.tool_call_id,
+                "tool_name": self.tool_name,
+            }
+            self._logger = CallLogger(logging.getLogger(f"gateway.tools.{self.tool_name}"), extra)
+        return self._logger
+
+    @property
+    def abort_signal(self) -> AbortSignal:
+        """Tells that this call shall end, and why."""
+        return self._call.signal
+
+    def emit_custom_event(self, name: str, value: object, *, batch: bool = False) -> None:
+        """Sends a CUSTOM event to everybody who watches the run; synchronous, ordered, from any thread.
+
+        `value` is a mapping, dataclass or pydantic model; `toolCallId` is added to it. It is encoded now, so it may be
+        changed afterwards. What JSON cannot hold is replaced and counted, never an error (`strict_payloads` raises
+        `PayloadError`). `batch=True` may wait up to 50 ms to share a write. Raises `TypeError` or `ValueError` for a
+        name or value that is none. Source: contract 4.3.
+        """
+        self._call.emit(name, value, batch)
+
+    def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Reports how far the tool is, in any unit; at most one event in 50 ms goes out, the last one always.
+
+        A lower or NaN `progress` keeps the last one. Synchronous, from any thread. Source: contract 4.4.
+        """
+        self._call.progress(progress, total, message)
+
+    async def flush(self) -> None:
+        """Returns when everything emitted so far is in the store; the way to give way in a tight loop."""
+        await self._call.run.writer.flush()
+
+    @property
+    def detach(self) -> None:
+        """None: this call cannot be moved to the background."""
+        return None
+
+    @property
+    def task(self) -> None:
+        """None: this call is not a task."""
+        return None

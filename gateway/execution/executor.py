@@ -1,0 +1,222 @@
+"""Runs one tool call to its outcome: starts the code, watches clock and Stop, and makes a result of whatever happens.
+
+The one place where a tool's exceptions are caught. `execute` never raises for an outcome; only a cancellation from
+outside goes through it. The rules are contract 5.1 to 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol, cast
+
+from gateway.errors import GatewayError, PayloadError, ToolError
+from gateway.execution import outcomes
+from gateway.execution.bodies import Body, ProcessBody, TaskBody, ThreadBody, settled
+from gateway.execution.call import Call
+from gateway.execution.context import Caller, ToolContext
+from gateway.execution.outcomes import WHAT_ENDED, ToolOutput
+from gateway.execution.process_call import process_job
+from gateway.execution.processes import ProcessDied
+from gateway.execution.settle import Raised, Returned, Settled
+from gateway.execution.threads import ThreadPool
+from gateway.execution.tools import Tool
+from gateway.wire.codec import Change, encode
+
+__all__ = ["Executor"]
+
+logger = logging.getLogger("gateway")
+
+Invoke = Callable[[], Any]
+
+
+class Spawn(Protocol):
+    """Starts a task that somebody owns."""
+
+    def __call__(self, work: Coroutine[Any, Any, Any], *, name: str) -> object: ...
+
+
+class Executor:
+    """Executes calls; one per worker. `spawn` keeps what goes on after a result: unwinding."""
+
+    def __init__(self, threads: ThreadPool, spawn: Spawn, stop_grace: float) -> None:
+        self._threads = threads
+        self._spawn = spawn
+        self._grace = stop_grace
+
+    async def execute(self, call: Call, caller: Caller, context: Any) -> ToolOutput:
+        """Begins the call, runs it, sends its result, and returns it."""
+        tool = call.tool
+        call.begin()
+        if call.signal.aborted:
+            return self._finish(call, self._aborted(call))
+        if tool is None:
+            return self._finish(call, outcomes.unavailable(call.tool_name))
+        try:
+            body = await self._start(tool, call, ToolContext(call, caller, context))
+        except (OSError, RuntimeError) as error:  # the system gives no thread or process
+            logger.warning("Tool %s could not be started", tool.name, exc_info=error)
+            return self._finish(call, outcomes.error_of(error))
+        try:
+            await self._watch(body, call)
+        except asyncio.CancelledError:
+            call.signal.abort("shutdown")
+            body.abandon()
+            raise
+        return await self._outcome(tool, call, body)
+
+    # -- starting --
+
+    async def _start(self, tool: Tool, call: Call, ctx: ToolContext) -> Body:
+        name = f"tool {tool.name} {call.call_id}"
+        if tool.isolation == "process":
+            job = process_job(tool, call, ctx)
+            await job.start()
+            return ProcessBody(job)
+        invoke = partial(_invoke, tool, call, ctx)
+        if tool.kind in ("async", "async_generator"):
+            run = _run_async if tool.kind == "async" else _run_async_generator
+            return TaskBody(run(invoke, call), cooperative=tool.cooperative, name=name)
+        work = invoke if tool.kind == "plain" else partial(_run_generator, invoke, call)
+        loop = asyncio.get_running_loop()
+        return ThreadBody(self._threads.submit(work, loop, signal=call.signal))
+
+    # -- watching --
+
+    async def _watch(self, body: Body, call: Call) -> None:
+        """Returns when the code has ended or the signal is aborted, by the clock or by somebody."""
+        loop = asyncio.get_running_loop()
+        aborted = loop.create_future()
+        remove = call.signal.on_abort(lambda _: call.run.soon(partial(_resolve, aborted)))
+        clock = loop.call_later(call.timeout, _expire, body, call) if call.timeout else None
+        try:
+            await asyncio.wait({body.future, aborted}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            remove()
+            if clock is not None:
+                clock.cancel()
+
+    async def _outcome(self, tool: Tool, call: Call, body: Body) -> ToolOutput:
+        if (answer := _answer(body)) is not None:
+            return self._finish(call, self._answered(tool, call, answer))
+        if call.signal.reason == "timeout":
+            # The result goes out at once; the code may go on unwinding, watched by nobody but the executor.
+            self._spawn(self._unwind(body, call), name=f"unwind {call.call_id}")
+            return self._finish(call, self._aborted(call))
+        ended = await self._unwind(body, call)
+        if (answer := _answer(body)) is not None:
+            return self._finish(call, self._answered(tool, call, answer))
+        return self._finish(call, self._aborted(call), still_running=not ended)
+
+    async def _unwind(self, body: Body, call: Call) -> bool:
+        try:
+            ended = await body.unwind(self._grace)
+        except asyncio.CancelledError:
+            body.abandon()
+            raise
+        if not ended:
+            logger.warning("Tool %s of run %s goes on after its end", call.tool_name, call.run.key.run_id)
+            body.abandon()
+        return ended
+
+    # -- outcomes --
+
+    def _answered(self, tool: Tool, call: Call, answer: Settled[Any]) -> ToolOutput:
+        """The output for what the code returned or raised by itself."""
+        if isinstance(answer, Raised):
+            return self._raised(tool, call, answer.error)
+        changes: list[Change] = []
+        try:
+            output = outcomes.output_of(tool.check_output(answer.value), changes)
+            if changes:
+                call.replaced(changes)
+        except (ToolError, PayloadError) as error:
+            return outcomes.error_of(error)
+        limit = call.run.settings.max_result_bytes
+        return outcomes.too_large(limit) if len(encode(output.to_wire())) > limit else output
+
+    def _raised(self, tool: Tool, call: Call, error: BaseException) -> ToolOutput:
+        if isinstance(error, ProcessDied):
+            logger.warning("Tool %s of run %s: %s", tool.name, call.run.key.run_id, error)
+            return outcomes.interrupted(tool.name, "the death of its process", retryable=tool.retryable)
+        if not isinstance(error, GatewayError):
+            logger.warning(
+                "Tool %s of run %s raised", tool.name, call.run.key.run_id, exc_info=error
+            )
+        return outcomes.error_of(error)
+
+    def _aborted(self, call: Call) -> ToolOutput:
+        reason = call.signal.reason or "tool"
+        retryable = call.tool is not None and call.tool.retryable
+        if reason == "user":
+            return outcomes.cancelled()
+        if reason == "timeout":
+            return outcomes.timed_out(call.tool_name, call.timeout, retryable=retryable)
+        return outcomes.interrupted(call.tool_name, WHAT_ENDED[reason], retryable=retryable)
+
+    def _finish(self, call: Call, output: ToolOutput, *, still_running: bool = False) -> ToolOutput:
+        call.finish(output, still_running=still_running)
+        return output
+
+
+def _expire(body: Body, call: Call) -> None:
+    """The clock rang. An answer that arrives in this very turn of the loop wins, so look once more after it."""
+    asyncio.get_running_loop().call_soon(lambda: body.future.done() or call.signal.abort("timeout"))
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _answer(body: Body) -> Settled[Any] | None:
+    """What the code came back with, if it did so before the abort; later answers are dropped."""
+    if not body.future.done():
+        return None
+    answer = settled(body.future)
+    return None if answer.aborted_first else answer
+
+
+def _invoke(tool: Tool, call: Call, ctx: ToolContext) -> Any:
+    return tool.bind(tool.validate(call.arguments), ctx)()
+
+
+async def _run_async(invoke: Invoke, call: Call) -> Settled[Any]:
+    """An async function as a value, whatever it raises: SystemExit in a task would end the server."""
+    try:
+        value = await invoke()
+    except BaseException as error:  # noqa: BLE001 - the boundary to the tool's code
+        return Raised(error, call.signal.aborted)
+    return Returned(value, call.signal.aborted)
+
+
+async def _run_async_generator(invoke: Invoke, call: Call) -> Settled[Any]:
+    async def drain() -> Any:
+        last = None
+        generator = invoke()
+        try:
+            async for last in generator:
+                call.emit_output(last)
+        finally:
+            await generator.aclose()
+        return last
+
+    return await _run_async(cast("Invoke", drain), call)
+
+
+def _run_generator(invoke: Invoke, call: Call) -> Any:
+    """In a thread. A generator gives way at each yield, so there its thread can be had back after a Stop."""
+    last = None
+    generator = invoke()
+    try:
+        for last in generator:
+            call.emit_output(last)
+            if call.signal.aborted:
+                break
+    finally:
+        generator.close()
+    return last
+
+

@@ -1,0 +1,179 @@
+"""A run that this worker executes: the state machine, its writer, and the signal that stops it.
+
+Everything that changes a run goes through here, under the writer's lock, because tools emit from any thread. Methods
+that are not marked *any thread* belong to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from gateway.errors import StoreError
+from gateway.execution.signals import AbortSignal
+from gateway.run.records import CallRecord, RunKey, RunRecord
+from gateway.run.state import RunMachine
+from gateway.settings import Settings
+from gateway.stores.base import RunWriter
+from gateway.wire import events
+from gateway.wire.codec import encode
+
+if TYPE_CHECKING:
+    from gateway.execution.call import Call
+
+__all__ = ["LiveRun"]
+
+logger = logging.getLogger("gateway")
+
+# What a run ends in when something other than the person ended it: RUN_ERROR code and text (contract 4.4).
+ENDINGS: Mapping[str, tuple[str, str]] = {
+    "run_timeout": ("run_timeout", "The run took longer than it may."),
+    "disconnect": ("interrupted", "The run was ended because nobody was watching it any more."),
+    "shutdown": ("interrupted", "The run was ended by a shutdown of the gateway."),
+    "superseded": ("interrupted", "Another worker has taken the run over."),
+    "store": ("store_unavailable", "The store did not keep the run's events."),
+}
+
+
+class LiveRun:
+    """See the module. `done` is set when the terminal event is in the store."""
+
+    def __init__(self, record: RunRecord, writer: RunWriter, settings: Settings) -> None:
+        self.machine = RunMachine(record)
+        self.writer = writer
+        self.lock = writer.lock
+        self.settings = settings
+        self.signal = AbortSignal()
+        self.calls: dict[str, Call] = {}
+        self.counts: Counter[str] = Counter()
+        self.done = asyncio.Event()
+        self.on_disconnect: str = settings.on_disconnect
+        self.disconnect_grace = settings.disconnect_grace
+        self._notices: set[str] = set()
+        self._viewers = 0
+        self._leaving: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    @property
+    def key(self) -> RunKey:
+        return self.machine.record.key
+
+    @property
+    def record(self) -> RunRecord:
+        return self.machine.record
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a call is still open or to be started: else Stop has nothing to stop."""
+        return any(not call.closed for call in self.calls.values())
+
+    # -- events --
+
+    def start(self) -> None:
+        with self.lock:
+            self.writer.write(self.machine.start(time()))
+            self.writer.save(self.machine.record)
+
+    def emit(self, event: Mapping[str, Any]) -> None:
+        """*Any thread.* Writes an event between start and end of the run."""
+        with self.lock:
+            self.write(event)
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        """The same for a caller that holds `lock`."""
+        self.writer.write(self.machine.emit(event))
+
+    def save_call(self, call: CallRecord) -> None:
+        """Puts a call's state into the run's record; the caller holds `lock`."""
+        self.machine.set_call(call)
+        self.writer.save(self.machine.record)
+
+    def notice(self, level: str, code: str, message: str) -> None:
+        """`gateway.notice`, at most one a code and run; silently none when the run is over."""
+        if code in self._notices or self.machine.over:
+            return
+        self._notices.add(code)
+        value = {"level": level, "code": code, "message": message}
+        self.emit(events.custom(int(time() * 1000), "gateway.notice", value))
+
+    def soon(self, callback: Callable[[], object]) -> None:
+        """*Any thread.* Calls back on the loop; nothing happens when the loop has gone."""
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(callback)
+        else:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(callback)
+
+    def later(self, delay: float, callback: Callable[[], object]) -> None:
+        """Calls back on the loop after `delay` seconds; for the loop's own thread."""
+        self._loop.call_later(delay, callback)
+
+    # -- ending --
+
+    def stop(self, reason: str, message: str | None = None) -> bool:
+        """Aborts the run's calls. False, and nothing changes, when nothing is left to run or it is stopping already."""
+        if not self.has_work or self.signal.aborted or self.machine.over:
+            return False
+        with self.lock:
+            self.writer.write(self.machine.stop(time(), reason, message))
+            self.writer.save(self.machine.record)
+        self.signal.abort(reason)
+        return True
+
+    def end(self, result: Mapping[str, Any] | None = None) -> None:
+        """The terminal event that the run's history calls for; exactly once."""
+        reason = self.signal.reason
+        with self.lock:
+            now = time()
+            if result is not None:
+                self.machine.record = replace(self.machine.record, result=encode(result))
+            if reason is None:
+                frames = self.machine.finish(now, result)
+            elif reason == "user":
+                frames = self.machine.cancel(now, result)
+            else:
+                frames = self.machine.fail(now, *ENDINGS[reason])
+            self._write_last(frames)
+
+    def fail(self, code: str, message: str) -> None:
+        """RUN_ERROR, whatever is open."""
+        with self.lock:
+            self._write_last(self.machine.fail(time(), code, message))
+
+    def _write_last(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self.writer.write(frame)
+        self.writer.save(self.machine.record)
+
+    async def finished(self) -> None:
+        """Waits until the end of the run is in the store, then lets the waiters know."""
+        try:
+            await self.writer.flush()
+        except StoreError:
+            logger.exception("The end of run %s could not be stored", self.key.run_id)
+        self.signal.detach()
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self.done.set()
+
+    # -- viewers --
+
+    def viewer_joined(self) -> None:
+        self._viewers += 1
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+
+    def viewer_left(self) -> None:
+        """Starts the grace period of `on_disconnect="cancel"` when the last viewer has left."""
+        self._viewers -= 1
+        if self._viewers == 0 and self.on_disconnect == "cancel" and not self.machine.over:
+            self._leaving = self._loop.call_later(self.disconnect_grace, self.stop, "disconnect")

@@ -1,0 +1,17 @@
+"""Which names a tool may give to its custom events. Shared by the contexts of all kinds of tools."""
+
+from __future__ import annotations
+
+# The gateway's own events (contract 4.4); a tool that could send them could forge a result.
+RESERVED_PREFIXES = ("tool.", "tools.", "run.", "gateway.")
+
+
+def check_event_name(name: object) -> None:
+    """Refuse what is not a name: `TypeError` unless it is a str, `ValueError` if it is empty or ours."""
+    if not isinstance(name, str):
+        raise TypeError(f"The name of a custom event is a str, not {type(name).__name__}.")
+    if not name:
+        raise ValueError("The name of a custom event must not be empty.")
+    if name.startswith(RESERVED_PREFIXES):
+        prefix = name[: name.index(".") + 1]
+        raise ValueError(f"Names that start with {prefix!r} are the gateway's own: {name!r}.")

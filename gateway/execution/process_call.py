@@ -1,0 +1,65 @@
+"""A call whose tool runs in a process of its own: what goes over, and what comes back into the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from gateway.execution.call import Call
+from gateway.execution.context import ToolContext
+from gateway.execution.processes import ProcessJob
+from gateway.execution.tools import Tool
+from gateway.wire.codec import Change
+
+__all__ = ["process_job"]
+
+logger = logging.getLogger("gateway")
+
+
+class CallSink:
+    """Takes what the process sends, in order, on the loop."""
+
+    def __init__(self, call: Call, ctx: ToolContext) -> None:
+        self._call = call
+        self._ctx = ctx
+
+    def emit(self, name: str, value: bytes, changes: Sequence[tuple[str, str]]) -> None:
+        self._call.emit_encoded(name, value, [Change(*change) for change in changes])
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self._call.progress(progress, total, message)
+
+    def log(self, level: int, message: str) -> None:
+        self._ctx.logger.log(level, "%s", message)
+
+    def flushed(self, done: Callable[[], None]) -> None:
+        done()
+
+    def traceback(self, text: str) -> None:
+        run_id = self._call.run.key.run_id
+        logger.warning("Tool %s of run %s raised\n%s", self._call.tool_name, run_id, text)
+
+
+def process_job(tool: Tool, call: Call, ctx: ToolContext) -> ProcessJob:
+    """The job for a call of a tool with `isolation="process"`; not started yet."""
+    context: dict[str, Any] = {
+        "run_id": ctx.run_id,
+        "thread_id": ctx.thread_id,
+        "parent_run_id": ctx.parent_run_id,
+        "tool_call_id": ctx.tool_call_id,
+        "tool_name": ctx.tool_name,
+        "request_id": ctx.request_id,
+        "client_request_id": ctx.client_request_id,
+        "session_id": ctx.session_id,
+        "metadata": dict(ctx.metadata),
+        "auth": None if ctx.auth is None else {**asdict(ctx.auth), "scopes": sorted(ctx.auth.scopes)},
+    }
+    return ProcessJob(
+        target=f"{tool.func.__module__}:{tool.func.__qualname__}",
+        arguments=dict(call.arguments),
+        context=context,
+        sink=CallSink(call, ctx),
+        signal=call.signal,
+    )

@@ -1,0 +1,231 @@
+"""Owns every run of this worker, from its creation to its end; no run lives in a response.
+
+It creates runs in the store, runs their jobs, carries Stop requests from the store to them, bounds them in number and
+time, and ends them at a shutdown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic, time
+from typing import Any
+
+from gateway.errors import TooMany, Unavailable
+from gateway.execution.context import Caller
+from gateway.execution.executor import Executor
+from gateway.execution.live import LiveRun
+from gateway.execution.threads import ThreadPool
+from gateway.run.records import RunKey, RunRecord
+from gateway.settings import Settings
+from gateway.stores.base import Store, StopRequest
+
+__all__ = ["RunSpec", "Supervisor"]
+
+logger = logging.getLogger("gateway")
+audit = logging.getLogger("gateway.runs")
+
+Job = Callable[[LiveRun, Executor, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """A run to start. `prepare` registers its calls, before anybody can stop it; `job` runs them and returns the result.
+
+    `context` makes what tools see as `ctx.context`, entered for the run's life. `fingerprint` tells equal requests.
+    """
+
+    key: RunKey
+    thread_id: str
+    agent: str
+    fingerprint: bytes
+    caller: Caller
+    prepare: Callable[[LiveRun], None]
+    job: Job
+    context: Callable[[], AbstractAsyncContextManager[Any]]
+    parent_run_id: str | None = None
+    on_disconnect: str | None = None
+    disconnect_grace: float | None = None
+
+
+class Supervisor:
+    """See the module. Made and used on one loop."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings = settings
+        self.store = store
+        self.worker = secrets.token_hex(8)
+        self.draining = False
+        self.threads = ThreadPool(settings.max_threads)
+        self.executor = Executor(self.threads, self.spawn, settings.stop_grace)
+        self.counts: Counter[str] = Counter()
+        self._runs: dict[RunKey, LiveRun] = {}
+        self._per_session: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- tasks --
+
+    def spawn(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Starts a task that the supervisor keeps until it ends, and whose failure is logged."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("Task %s failed", task.get_name(), exc_info=error)
+
+    async def open(self) -> None:
+        self.spawn(self._carry_stops(), name="stops")
+
+    async def close(self) -> None:
+        """Ends what is left: every run `interrupted`, then every task."""
+        await self.drain(0)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.threads.close()
+
+    # -- runs --
+
+    @property
+    def active(self) -> int:
+        """How many runs are at work in this worker."""
+        return len(self._runs)
+
+    def live(self, key: RunKey) -> LiveRun | None:
+        """The run, if this worker executes it now."""
+        return self._runs.get(key)
+
+    async def start(self, spec: RunSpec) -> tuple[RunRecord, bool]:
+        """Creates and starts a run; `(record, False)` when an equal request created it before.
+
+        Raises `Conflict` (`run_conflict`), `TooMany`, `Unavailable` (`draining`, `store_full`).
+        """
+        self._admit(spec)
+        record = RunRecord(
+            spec.key, spec.thread_id, spec.agent, created_at=time(), parent_run_id=spec.parent_run_id
+        )
+        created = await self.store.create(record, spec.fingerprint, self.worker)
+        if created.lease is None:
+            return created.record, False
+        run = LiveRun(record, self.store.writer(created.lease), self.settings)
+        run.on_disconnect = spec.on_disconnect or run.on_disconnect
+        if spec.disconnect_grace is not None:
+            run.disconnect_grace = spec.disconnect_grace
+        spec.prepare(run)
+        self._runs[spec.key] = run
+        self._per_session[_limit_key(spec)] += 1
+        run.start()
+        self.spawn(self._run(run, spec), name=f"run {spec.key.run_id}")
+        return run.record, True
+
+    def _admit(self, spec: RunSpec) -> None:
+        if self.draining:
+            raise Unavailable("The gateway is shutting down.", code="draining")
+        if spec.key in self._runs:
+            return  # an attach, or a conflict: for the store to say
+        if len(self._runs) >= self.settings.max_runs:
+            raise TooMany(f"{len(self._runs)} runs are at work here already.", code="too_many_runs")
+        if self._per_session[_limit_key(spec)] >= self.settings.max_runs_per_session:
+            raise TooMany("This session has too many runs at work.", code="too_many_runs")
+
+    async def _run(self, run: LiveRun, spec: RunSpec) -> None:
+        began = monotonic()
+        audit.info("run %s started: agent %s, %s", run.key.run_id, spec.agent, spec.caller.session_label)
+        limit = self.settings.run_timeout
+        timer = (
+            asyncio.get_running_loop().call_later(limit, run.stop, "run_timeout") if limit else None
+        )
+        try:
+            await self._work(run, spec)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            await run.finished()
+            self._forget(run, spec)
+            duration = monotonic() - began
+            audit.info("run %s ended: %s after %.3f s", run.key.run_id, run.record.status, duration)
+
+    async def _work(self, run: LiveRun, spec: RunSpec) -> None:
+        """The job and its terminal event; a failure of our own or of `context` is `internal`, its text hidden."""
+        try:
+            async with spec.context() as context:
+                result = await spec.job(run, self.executor, context)
+        except asyncio.CancelledError:
+            run.stop("shutdown")
+            if not run.machine.over:
+                run.fail("interrupted", "The run was ended by a shutdown of the gateway.")
+            raise
+        except Exception:
+            logger.exception("Run %s failed inside the gateway", run.key.run_id)
+            run.fail("internal", "The gateway failed; its log says why.")
+        else:
+            run.end(result)
+
+    def _forget(self, run: LiveRun, spec: RunSpec) -> None:
+        del self._runs[run.key]
+        self.counts.update(run.counts)
+        key = _limit_key(spec)
+        self._per_session[key] -= 1
+        if not self._per_session[key]:
+            del self._per_session[key]
+
+    # -- Stop --
+
+    async def stop(self, request: StopRequest) -> RunRecord | None:
+        """Asks for a Stop, wherever the run is; None when there is no such run.
+
+        Here it is carried out before this returns; in another worker it is on its way, and kept in the store.
+        """
+        record = await self.store.request_stop(request)
+        run = self._runs.get(request.key)
+        if run is None:
+            return record
+        self._carry_out(run, request)
+        return await self.store.get(request.key)
+
+    def _carry_out(self, run: LiveRun, request: StopRequest) -> None:
+        if request.call_id is None:
+            if run.stop(request.reason, request.message):
+                audit.info("run %s stopped: %s", run.key.run_id, request.reason)
+        elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
+            call.signal.abort(request.reason)
+
+    async def _carry_stops(self) -> None:
+        async for request in self.store.stops(self.worker):
+            if (run := self._runs.get(request.key)) is not None:
+                self._carry_out(run, request)
+
+    async def drain(self, timeout: float) -> None:
+        """Takes no new runs, gives those at work `timeout` seconds, then ends them `interrupted`."""
+        self.draining = True
+        if timeout:
+            await self._wait_for_runs(timeout)
+        for run in list(self._runs.values()):
+            run.stop("shutdown")
+        await self._wait_for_runs(self.settings.stop_grace + 1)
+
+    async def _wait_for_runs(self, timeout: float) -> None:
+        waits = [asyncio.ensure_future(run.done.wait()) for run in self._runs.values()]
+        if waits:
+            _, pending = await asyncio.wait(waits, timeout=timeout)
+            for wait in pending:
+                wait.cancel()
+
+
+def _limit_key(spec: RunSpec) -> str:
+    return spec.key.owner or f"address {spec.caller.address}"
+
+
+@asynccontextmanager
+async def no_context(value: Any = None) -> AsyncIterator[Any]:
+    """A context that is just a value."""
+    yield value

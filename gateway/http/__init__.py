@@ -1,0 +1,1 @@
+"""The HTTP side: the ASGI application, its routes, and the stream that a viewer reads. ASGI is known only here."""

@@ -1,0 +1,101 @@
+"""What a gateway needs at run time: settings, store, supervisor, viewers. Made at start-up, on the loop that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from inspect import isawaitable
+from typing import Any
+
+from starlette.requests import HTTPConnection, Request
+
+from gateway.errors import NotFound
+from gateway.execution.registry import Registry
+from gateway.execution.supervisor import Supervisor
+from gateway.http.sessions import identify
+from gateway.http.stream import ViewerResponse, Viewers
+from gateway.run.records import RunKey, RunRecord
+from gateway.settings import Settings
+from gateway.stores.base import Store
+from gateway.stores.memory import MemoryStore
+
+__all__ = ["Engine"]
+
+logger = logging.getLogger("gateway")
+
+
+class Engine:
+    """See the module. `context` is what `Gateway(context=...)` was given."""
+
+    def __init__(self, settings: Settings, tools: Registry, context: Any = None) -> None:
+        self.settings = settings
+        self.tools = tools
+        self.store: Store = MemoryStore(settings)
+        self.supervisor = Supervisor(settings, self.store)
+        self.viewers = Viewers(settings.keep_alive, settings.send_timeout, settings.max_viewers_per_run)
+        self._context = context
+        self._resources = AsyncExitStack()
+        self._exit_watch: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self._resources.enter_async_context(self.store)
+        await self.supervisor.open()
+
+    async def close(self) -> None:
+        """Ends runs, then streams, then the store."""
+        if self._exit_watch is not None:
+            self._exit_watch.cancel()
+        await self.supervisor.close()
+        self.viewers.cut_all("shutdown")
+        await self._resources.aclose()
+
+    async def drain(self) -> None:
+        """New runs are refused, those at work get `drain_timeout`; reads, Stop and input go on."""
+        logger.info("draining: %d runs at work", self.supervisor.active)
+        await self.supervisor.drain(self.settings.drain_timeout)
+
+    async def find(self, connection: HTTPConnection, run_id: str) -> RunRecord:
+        """A run that this caller may see: its own, or one that belongs to nobody. `NotFound` otherwise."""
+        owner = identify(connection).owner
+        for key in dict.fromkeys((RunKey(owner, run_id), RunKey(None, run_id))):
+            record = await self.store.get(key)
+            if record is not None:
+                return record
+        raise NotFound("No such run.", code="run_not_found")
+
+    def stream(self, key: RunKey, cursor: int) -> ViewerResponse:
+        """A response that follows the run from `cursor`."""
+        self._watch_for_exit()
+        live = self.supervisor.live(key)
+        return ViewerResponse(
+            self.store.follow(key, cursor),
+            key,
+            self.viewers,
+            joined=live.viewer_joined if live else None,
+            left=live.viewer_left if live else None,
+        )
+
+    @asynccontextmanager
+    async def context_for(self, request: Request) -> AsyncIterator[Any]:
+        """What tools of a run see as `ctx.context`: a value, what a callable makes of the connection, or entered."""
+        value = self._context
+        if callable(value) and not hasattr(value, "__aenter__"):
+            value = value(request)
+            if isawaitable(value):
+                value = await value
+        if hasattr(value, "__aenter__"):
+            async with value as entered:
+                yield entered
+        else:
+            yield value
+
+    def _watch_for_exit(self) -> None:
+        """Under another server only sse-starlette's hook tells of an exit in time: before the responses must end."""
+        if self._exit_watch is None:
+            self._exit_watch = asyncio.create_task(self._drain_at_exit(), name="exit watch")
+
+    async def _drain_at_exit(self) -> None:
+        await ViewerResponse.wait_for_exit()
+        await self.drain()

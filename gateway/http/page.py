@@ -1,0 +1,45 @@
+"""The page at `/`: static files, and the cookie that makes runs the visitor's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from gateway.http.responses import Endpoint
+from gateway.http.sessions import COOKIE, identify, new_session
+
+__all__ = ["page_routes"]
+
+# Nothing but our own files and our own API: a tool's output can never run as script.
+CSP = "default-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
+
+
+def page_folder() -> Path:
+    """`gateway/_web` in a wheel, `web-demo` in a checkout."""
+    package = Path(__file__).parent.parent
+    built = package / "_web"
+    return built if built.is_dir() else package.parent / "web-demo"
+
+
+def page_routes() -> list[Route | Mount]:
+    """`/` and the files beside it; mounted last, so the API's paths win."""
+    folder = page_folder()
+
+    async def index(request: Request) -> Response:
+        response = FileResponse(folder / "index.html", headers={"content-security-policy": CSP, "cache-control": "no-cache"})
+        if identify(request).owner is None:
+            response.set_cookie(
+                COOKIE,
+                new_session(),
+                path=request.scope.get("root_path") or "/",
+                httponly=True,
+                samesite="lax",
+                secure=request.url.scheme == "https",
+            )
+        return response
+
+    return [Route("/", Endpoint(index), methods=["GET"]), Mount("/", StaticFiles(directory=folder))]

@@ -1,0 +1,89 @@
+"""Reading a request: its body within limits, its cursor, and which kind of answer it asks for."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from gateway.errors import NotFound, RequestError, TooLarge, UnsupportedMediaType
+from gateway.run.records import RunRecord
+from gateway.wire.inputs import valid_id
+
+__all__ = ["cursor_of", "path_id", "prefers_async", "read_body", "wants_json"]
+
+T = TypeVar("T")
+
+_CURSOR = re.compile(r"-1|[0-9]{1,18}")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body; `TooLarge` beyond `limit` bytes, `UnsupportedMediaType` for a non-empty one that is not JSON."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise TooLarge(f"The body has more than {limit} bytes.")
+    body = b""
+    parts = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise TooLarge(f"The body has more than {limit} bytes.")
+        parts.append(part)
+    body = b"".join(parts)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and media_type != "application/json":
+        raise UnsupportedMediaType("The body must be application/json.")
+    return body
+
+
+def path_id(request: Request, name: str) -> str:
+    """An id in the path; one that no run can have is as unknown as any other."""
+    try:
+        return valid_id(request.path_params[name])
+    except ValueError:
+        raise NotFound("No such run.", code="run_not_found") from None
+
+
+def cursor_of(request: Request) -> int:
+    """Number of the last event the client has: `Last-Event-ID`, else `?lastEventId=`, else `?offset=`; 0 for none."""
+    query = request.query_params
+    given = request.headers.get("last-event-id") or query.get("lastEventId") or query.get("offset")
+    if given is None or given == "":
+        return 0
+    if not _CURSOR.fullmatch(given):
+        raise RequestError(
+            "The cursor must be the id of an event, or -1 for the start.",
+            code="invalid_cursor",
+            details=[{"field": "Last-Event-ID", "message": f"not an event id: {given[:50]!r}"}],
+        )
+    return max(int(given), 0)
+
+
+def wants_json(request: Request) -> bool:
+    """Whether one JSON answer is asked for: `Accept` names it and not the stream."""
+    accepted = _accepted(request)
+    return "application/json" in accepted and "text/event-stream" not in accepted
+
+
+def prefers_async(request: Request) -> bool:
+    """`Prefer: respond-async` (RFC 7240)."""
+    return any(
+        part.partition(";")[0].strip().lower() == "respond-async"
+        for header in request.headers.getlist("prefer")
+        for part in header.split(",")
+    )
+
+
+def _accepted(request: Request) -> set[str]:
+    return {
+        part.partition(";")[0].strip().lower()
+        for header in request.headers.getlist("accept")
+        for part in header.split(",")
+    }
+
+
+def expired_details(first: int, last: int, record: RunRecord) -> dict[str, object]:
+    """The `details` of `410 cursor_expired`."""
+    return {"firstEventId": first, "lastEventId": last, "status": record.status}

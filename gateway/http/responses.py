@@ -1,0 +1,68 @@
+"""Answers that are not streams: JSON, the error body of every refusal, and the header that all of them carry."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gateway.errors import GatewayError, RequestError
+from gateway.wire.codec import encode
+
+__all__ = ["Endpoint", "JSON", "error_response"]
+
+logger = logging.getLogger("gateway")
+
+REQUEST_ID = "gateway.request_id"
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+class JSON(Response):
+    """A JSON answer, encoded as all payloads are."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return encode(content)
+
+
+def error_response(error: Exception) -> Response:
+    """`{"error": {"code", "message", "details"?}}` with the error's status; unknown errors are 500 and say nothing."""
+    headers: Mapping[str, str] = {}
+    if isinstance(error, HTTPException):
+        status, code, message, details = error.status_code, _HTTP_CODES.get(error.status_code, "http_error"), error.detail, None
+        headers = error.headers or {}
+    elif isinstance(error, GatewayError):
+        status, code, message, details = error.status, error.code, error.message, error.details
+        if isinstance(error, RequestError):
+            headers = error.headers
+    else:
+        logger.error("A request failed inside the gateway", exc_info=error)
+        status, code, message, details = 500, "internal", "The gateway failed; its log says why.", None
+    body: dict[str, Any] = {"code": code, "message": message}
+    if details is not None:
+        body["details"] = details
+    return JSON({"error": body}, status_code=status, headers=dict(headers))
+
+
+class Endpoint:
+    """An endpoint function as an ASGI application: its errors become answers, and every answer says its request id."""
+
+    def __init__(self, function: Callable[[Request], Awaitable[Response]]) -> None:
+        self._function = function
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._function(request)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - the boundary of HTTP: every error is an answer
+            response = error_response(error)
+        response.headers["x-request-id"] = scope[REQUEST_ID]
+        await response(scope, receive, send)

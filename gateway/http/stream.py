@@ -1,0 +1,210 @@
+"""What a viewer reads: a response that is a cursor over a run's log.
+
+A subclass of sse-starlette's `EventSourceResponse` that keeps its contract (headers, HEAD, keep-alive, disconnect,
+shutdown) and replaces the inside. Intended differences:
+
+1. Frames are bytes already; nothing is encoded or copied here.
+2. Two tasks instead of five: the request's own is the send loop, one more watches `receive`, because a server's `send`
+   says nothing about a client that has left (uvicorn's returns silently). A disconnect closes the cursor, so the loop
+   ends by itself and nothing is cancelled.
+3. Keep-alive and `send_timeout` are looked after by one clock for all viewers (`Viewers`).
+4. A stream that must be cut is left unterminated, so that every client sees a broken connection and none a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from sse_starlette import EventSourceResponse
+from starlette.types import Receive, Scope, Send
+
+from gateway.errors import CursorExpired, TooMany
+from gateway.run.log import BLOCK_BYTES
+from gateway.run.records import RunKey
+from gateway.stores.base import Follower
+from gateway.wire.sse import KEEP_ALIVE, retry
+
+__all__ = ["RAW_SEND", "ViewerResponse", "Viewers"]
+
+TICK = 0.25  # seconds between two looks at all viewers; half a millisecond of work for 5 000 of them
+BREAK_SECONDS = 1.0
+RETRY_MS = (1_000, 3_000)  # spread, so that viewers cut together do not come back together
+
+# Where the gateway leaves the server's own `send`, for it may be wrapped by the time a response gets it.
+RAW_SEND = "gateway.send"
+
+HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+
+
+class Viewers:
+    """All open streams of this worker, and the clock that keeps them alive and cuts those that do not read."""
+
+    def __init__(self, keep_alive: float, send_timeout: float, max_per_run: int) -> None:
+        self._keep_alive = keep_alive
+        self._send_timeout = send_timeout
+        self._max_per_run = max_per_run
+        self._open: set[ViewerResponse] = set()
+        self._per_run: Counter[RunKey] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+        self.dropped: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, key: RunKey) -> None:
+        """Raises `TooMany` (`too_many_viewers`) when this run has as many streams as it may."""
+        if self._per_run[key] >= self._max_per_run:
+            raise TooMany("This run has too many viewers.", code="too_many_viewers")
+
+    def add(self, viewer: ViewerResponse) -> None:
+        self._open.add(viewer)
+        self._per_run[viewer.key] += 1
+        if self._timer is None:
+            self._schedule()
+
+    def remove(self, viewer: ViewerResponse) -> None:
+        self._open.discard(viewer)
+        self._per_run[viewer.key] -= 1
+        if not self._per_run[viewer.key]:
+            del self._per_run[viewer.key]
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def cut_all(self, reason: str) -> None:
+        """Leaves every stream unterminated; its viewer may resume."""
+        for viewer in list(self._open):
+            viewer.cut(reason)
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._look)
+
+    def _look(self) -> None:
+        now = monotonic()
+        for viewer in list(self._open):
+            if viewer.sending_since is not None:
+                if self._send_timeout and now - viewer.sending_since > self._send_timeout:
+                    viewer.cut("slow")
+            elif self._keep_alive and now - viewer.sent_at >= self._keep_alive:
+                viewer.follower.wake()
+        self._schedule()
+
+
+class ViewerResponse(EventSourceResponse):
+    """One viewer. `follower` is its cursor; `joined` and `left` are called around the stream."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        key: RunKey,
+        viewers: Viewers,
+        *,
+        joined: Callable[[], None] | None = None,
+        left: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(content=follower, headers=HEADERS, sep="\n")
+        self.follower = follower
+        self.key = key
+        self.sent_at = monotonic()
+        self.sending_since: float | None = None
+        self._viewers = viewers
+        self._joined = joined
+        self._left = left
+        self._cut: str | None = None
+        self._gone = False
+        self._task: asyncio.Task[Any] | None = None
+        self._transport: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await super().__call__(scope, receive, send)
+            return
+        self._task = asyncio.current_task()
+        self._transport = _transport_of(scope.get(RAW_SEND, send))
+        self._viewers.add(self)
+        if self._joined is not None:
+            self._joined()
+        watcher = asyncio.create_task(self._listen_for_disconnect(receive), name="viewer watcher")
+        try:
+            await self._stream_response(send)
+        except asyncio.CancelledError:
+            if self._cut is None or self._task is None:
+                raise
+            self._task.uncancel()
+        finally:
+            self.follower.close()
+            self._viewers.remove(self)
+            if self._left is not None:
+                self._left()
+            if self._cut is None:
+                watcher.cancel()
+        if self._cut is not None:
+            await self._break(watcher)
+
+    @classmethod
+    async def wait_for_exit(cls) -> None:
+        """Returns when the server is told to exit, as far as sse-starlette's hook can see it."""
+        await cls._listen_for_exit_signal()
+
+    def cut(self, reason: str) -> None:
+        """Ends the stream without its end."""
+        if self._cut is not None or self._gone:
+            return
+        self._cut = reason
+        self._viewers.dropped[reason] += 1
+        self.follower.close()
+        if self.sending_since is not None and self._task is not None:
+            # It hangs in `send`, and only a cancellation gets it out of there.
+            self._task.cancel()
+
+    async def _stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await self._send(send, retry(random.randint(*RETRY_MS)))  # noqa: S311 - jitter, not a secret
+        try:
+            async for data in self.follower:
+                await self._send(send, data or KEEP_ALIVE)
+                if self._gone:
+                    return
+        except CursorExpired:
+            self.cut("lagged")
+        if not self._gone and self._cut is None:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        """In pieces of at most a block: flow control looks only before a write, so a piece bounds what is buffered."""
+        for start in range(0, len(data), BLOCK_BYTES):
+            piece = data if len(data) <= BLOCK_BYTES else data[start : start + BLOCK_BYTES]
+            self.sending_since = monotonic()
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            self.sent_at, self.sending_since = monotonic(), None
+            if len(piece) >= BLOCK_BYTES // 2:
+                # Behind, so the next read will not wait, and `send` seldom does: let the others have the loop.
+                await asyncio.sleep(0)
+
+    async def _listen_for_disconnect(self, receive: Receive) -> None:
+        while not self._gone:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self._gone = True
+                self.follower.close()
+
+    async def _break(self, watcher: asyncio.Task[None]) -> None:
+        """Breaks the connection. A viewer that does not read would keep a closing one open for ever: abort it.
+
+        Then waits until the server knows, or it would complain of a response that was not completed.
+        """
+        if self._transport is not None:
+            self._transport.abort()
+            await asyncio.wait({watcher}, timeout=BREAK_SECONDS)
+        watcher.cancel()
+
+
+def _transport_of(send: Send) -> Any:
+    """uvicorn's transport, when nothing wraps its `send`; ASGI itself has no way to break a connection."""
+    cycle = getattr(send, "__self__", None)
+    return getattr(cycle, "transport", None)

@@ -1,0 +1,204 @@
+"""What may happen to a run: one table, and the machine that walks it.
+
+Rules, all of them here:
+
+1. A run is in one of eight states; what may happen in each, and where it leads, is `TRANSITIONS`. Anything else raises
+   `OrderError` and changes nothing.
+2. Every event gets the next number of its run here; stores only check it.
+3. A terminal act closes what is open, writes exactly one terminal event, and nothing can follow.
+
+The machine is pure: time comes in as Unix seconds, frames come out as bytes. The caller writes them to a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from gateway.errors import OrderError
+from gateway.run.order import OrderMachine
+from gateway.run.records import CallRecord, RunRecord
+from gateway.wire import events
+from gateway.wire.codec import encode
+from gateway.wire.sse import frame
+
+__all__ = ["TERMINAL", "TRANSITIONS", "Act", "RunMachine", "State"]
+
+
+class State(StrEnum):
+    """The states of a run; all but `NEW` are statuses of the run record (contract 3)."""
+
+    NEW = "new"
+    RUNNING = "running"
+    WAITING = "waiting"
+    STOPPING = "stopping"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+class Act(StrEnum):
+    """What can happen to a run."""
+
+    START = "start"
+    EMIT = "emit"
+    WAIT = "wait"
+    RESUME = "resume"
+    STOP = "stop"
+    FINISH = "finish"
+    CANCEL = "cancel"
+    INTERRUPT = "interrupt"
+    FAIL = "fail"
+
+
+TRANSITIONS: Mapping[State, Mapping[Act, State]] = {
+    State.NEW: {Act.START: State.RUNNING},
+    State.RUNNING: {
+        Act.EMIT: State.RUNNING,
+        Act.WAIT: State.WAITING,
+        Act.STOP: State.STOPPING,
+        Act.FINISH: State.COMPLETED,
+        Act.INTERRUPT: State.INTERRUPTED,
+        Act.FAIL: State.FAILED,
+    },
+    State.WAITING: {
+        Act.EMIT: State.WAITING,
+        Act.WAIT: State.WAITING,
+        Act.RESUME: State.RUNNING,
+        Act.STOP: State.STOPPING,
+        Act.FINISH: State.COMPLETED,
+        Act.INTERRUPT: State.INTERRUPTED,
+        Act.FAIL: State.FAILED,
+    },
+    # A run that is being stopped may still emit while its calls unwind; it ends cancelled (the person's Stop) or failed
+    # (time limit, shutdown, a viewer that left), never as a success.
+    State.STOPPING: {Act.EMIT: State.STOPPING, Act.CANCEL: State.CANCELLED, Act.FAIL: State.FAILED},
+    State.COMPLETED: {},
+    State.CANCELLED: {},
+    # Stop of an interrupted run changes its record and writes no event (contract 5.3).
+    State.INTERRUPTED: {Act.CANCEL: State.CANCELLED},
+    State.FAILED: {},
+}
+TERMINAL = frozenset({State.COMPLETED, State.CANCELLED, State.INTERRUPTED, State.FAILED})
+
+
+class RunMachine:
+    """One run. `record` is what is known of it now, `seq` the number of its last event."""
+
+    __slots__ = ("_emits", "_order", "record", "seq", "state")
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+        self.state = State.NEW
+        self.seq = 0
+        self._order = OrderMachine()
+        self._emits = False
+
+    @property
+    def over(self) -> bool:
+        return self.state in TERMINAL
+
+    def start(self, now: float) -> bytes:
+        """RUN_STARTED, always the first event."""
+        self._act(Act.START)
+        self.record = replace(self.record, status=self.state.value, started_at=now)
+        record = self.record
+        return self._write(
+            events.run_started(_ms(now), record.thread_id, record.key.run_id, record.parent_run_id)
+        )
+
+    def emit(self, event: Mapping[str, Any]) -> bytes:
+        """Any event between start and end; raises `OrderError` where the verifier would refuse it."""
+        self._act(Act.EMIT)
+        return self._write(event)
+
+    def emit_custom(self, payload: bytes) -> bytes:
+        """A CUSTOM event that is bytes already: legal anywhere between start and end, so only that is checked."""
+        if not self._emits:
+            raise OrderError("CUSTOM outside of an open run")
+        self.seq += 1
+        return frame(self.seq, payload)
+
+    def set_call(self, call: CallRecord) -> None:
+        self.record = self.record.with_call(call)
+
+    def wait(self) -> None:
+        """A call waits for a person."""
+        self._act(Act.WAIT)
+        self.record = replace(self.record, status=self.state.value)
+
+    def resume(self) -> None:
+        """No call waits any more."""
+        self._act(Act.RESUME)
+        self.record = replace(self.record, status=self.state.value)
+
+    def stop(self, now: float, reason: str, message: str | None = None) -> bytes:
+        """`run.stopping`; a run is stopped once, the first reason holds."""
+        self._act(Act.STOP)
+        self.record = replace(self.record, status=self.state.value, reason=reason)
+        value = {"reason": reason} if message is None else {"reason": reason, "message": message}
+        return self._write(events.custom(_ms(now), "run.stopping", value))
+
+    def finish(self, now: float, result: Mapping[str, Any] | None = None) -> list[bytes]:
+        """RUN_FINISHED, success."""
+        return self._finish(Act.FINISH, now, {"type": "success"}, result)
+
+    def cancel(self, now: float, result: Mapping[str, Any] | None = None) -> list[bytes]:
+        """RUN_FINISHED, cancelled: the person's Stop. Of an interrupted run: only its record changes."""
+        if self.state is State.INTERRUPTED:
+            self._act(Act.CANCEL)
+            self.record = replace(self.record, status=self.state.value, outcome={"type": "cancelled"})
+            return []
+        return self._finish(Act.CANCEL, now, {"type": "cancelled"}, result)
+
+    def interrupt(self, now: float, interrupts: list[Mapping[str, Any]]) -> list[bytes]:
+        """RUN_FINISHED, interrupt: the run can be resumed with answers."""
+        return self._finish(Act.INTERRUPT, now, {"type": "interrupt", "interrupts": interrupts}, None)
+
+    def fail(self, now: float, code: str, message: str) -> list[bytes]:
+        """RUN_ERROR."""
+        self._act(Act.FAIL)
+        self.record = replace(
+            self.record,
+            status=self.state.value,
+            ended_at=now,
+            error={"code": code, "message": message},
+            reason=self.record.reason or code,
+        )
+        record = self.record
+        return [
+            *self._close(now),
+            self._write(events.run_error(_ms(now), record.thread_id, record.key.run_id, code, message)),
+        ]
+
+    def _finish(
+        self, act: Act, now: float, outcome: Mapping[str, Any], result: Mapping[str, Any] | None
+    ) -> list[bytes]:
+        self._act(act)
+        self.record = replace(self.record, status=self.state.value, ended_at=now, outcome=outcome)
+        record = self.record
+        closing = self._close(now)
+        terminal = events.run_finished(_ms(now), record.thread_id, record.key.run_id, outcome, result)
+        return [*closing, self._write(terminal)]
+
+    def _close(self, now: float) -> list[bytes]:
+        return [self._write({**closer, "timestamp": _ms(now)}) for closer in list(self._order.closers())]
+
+    def _act(self, act: Act) -> None:
+        to = TRANSITIONS[self.state].get(act)
+        if to is None:
+            raise OrderError(f"{act.value} of a run that is {self.state.value}")
+        self.state = to
+        self._emits = Act.EMIT in TRANSITIONS[to]
+
+    def _write(self, event: Mapping[str, Any]) -> bytes:
+        self._order.feed(event["type"], event)
+        self.seq += 1
+        return frame(self.seq, encode(event))
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

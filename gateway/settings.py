@@ -1,0 +1,71 @@
+"""Every setting of the gateway, declared once: environment, flags, file and the docs table are derived from it.
+
+A field `stop_grace` is the variable `AGUI_GATEWAY_STOP_GRACE` and the flag `--stop-grace`. A flag beats a constructor
+argument beats the environment beats the default. Read at start-up, not at import.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["Settings"]
+
+Seconds = Annotated[float, Field(ge=0)]
+Bytes = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+
+class Settings(BaseSettings):
+    """Limits and behaviour; times are seconds, sizes bytes. Source of the defaults: contract 5 to 8."""
+
+    model_config = SettingsConfigDict(env_prefix="AGUI_GATEWAY_", frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to bind.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to bind; 0 takes a free one.")
+    allow_anonymous: bool = Field(
+        False, description="Serve callers without credentials beyond this machine; else they get 403."
+    )
+    page: bool | None = Field(
+        None, description="Serve the page at `/`; by default on for `demo` and loopback `serve`."
+    )
+
+    tool_timeout: Seconds = Field(30, description="Time limit of a tool that sets none; 0 waits forever.")
+    max_tool_timeout: Seconds = Field(0, description="Most that a caller may ask for; 0: no cap.")
+    stop_grace: Seconds = Field(5, description="Time a stopped tool has to unwind before it is given up.")
+    run_timeout: Seconds = Field(86_400, description="Time limit of a run; 0: none.")
+    on_disconnect: Literal["continue", "cancel"] = Field(
+        "continue", description="What becomes of a run when its last viewer leaves."
+    )
+    disconnect_grace: Seconds = Field(
+        10, description="With `on_disconnect=cancel`: how long a viewer may be away."
+    )
+    max_threads: Count = Field(64, description="Threads for plain functions.")
+
+    strict_payloads: bool = Field(
+        False, description="Raise `PayloadError` instead of replacing what JSON cannot hold."
+    )
+    max_event_bytes: Bytes = Field(256 * KIB, description="Largest value of a custom event.")
+    max_result_bytes: Bytes = Field(4 * MIB, description="Largest result of a tool.")
+    max_body_bytes: Bytes = Field(MIB, description="Largest request body.")
+
+    max_runs: Count = Field(10_000, description="Runs at a time in one worker.")
+    max_runs_per_session: Count = Field(
+        1_000, description="Runs at a time of one session (without one: of one client address)."
+    )
+    max_viewers_per_run: Count = Field(10_000, description="Open streams on one run.")
+    keep_alive: Seconds = Field(15, description="Silence after which a comment goes out; 0: never.")
+    send_timeout: Seconds = Field(30, description="How long a viewer may not read before it is cut; 0: ever.")
+
+    run_ttl: Seconds = Field(3_600, description="How long a finished run is kept.")
+    max_run_events: Count = Field(2_000_000, description="Events kept of one run; the oldest leave first.")
+    max_run_bytes: Bytes = Field(GIB, description="Bytes kept of one run; the oldest events leave first.")
+    max_store_bytes: Bytes = Field(4 * GIB, description="Bytes that `memory://` may hold.")
+
+    drain_timeout: Seconds = Field(30, description="Time that runs have to end after SIGTERM.")

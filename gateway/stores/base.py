@@ -1,0 +1,202 @@
+"""What a store promises. One conformance suite (`tests/conformance`) holds every store to it.
+
+The promises, in the words that tests use:
+
+- **Keys.** A run is named by its owner and its id; the index by thread belongs to the owner too.
+- **Creation is atomic.** Of any number of `create` calls with one key exactly one gets a lease; the others get the record,
+  or `Conflict` when their fingerprint differs.
+- **Appending is idempotent by number.** The run numbers its frames; the store takes `last + 1` and skips what it has, so
+  a caller peeks, appends, and only then forgets: a cancel at any await loses and doubles nothing.
+- **Fencing.** Only the newest lease of a run may append; an older one gets `Fenced`.
+- **Readers are cursors.** Every follower, early or late, sees every frame after its cursor once, in order, and then the
+  end. A cursor whose frames are gone gets `CursorExpired`.
+- **Stop is state.** A Stop request is kept with the run until it is over; the message to the owning worker only saves
+  time, and may be lost.
+
+Times are the store's own (Unix seconds), so that workers need not agree on a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ContextManager, NamedTuple, Protocol, Self
+
+from gateway.run.records import RunKey, RunRecord
+
+__all__ = [
+    "Answer",
+    "Bounds",
+    "Created",
+    "Follower",
+    "Lease",
+    "Page",
+    "Question",
+    "RunWriter",
+    "StopRequest",
+    "Store",
+    "Ticket",
+    "Visibility",
+]
+
+
+class Lease(NamedTuple):
+    """The right to append to a run; a higher epoch fences all lower ones."""
+
+    key: RunKey
+    worker: str
+    epoch: int
+
+
+class Created(NamedTuple):
+    """Answer of `create`: the run's record, and a lease iff this call created it."""
+
+    record: RunRecord
+    lease: Lease | None
+
+
+class Bounds(NamedTuple):
+    """Numbers of the first and last frame that can be read (`first > last`: none), and whether more can come."""
+
+    first: int
+    last: int
+    over: bool
+
+
+class Page(NamedTuple):
+    """A page of a list, newest first; `next` is the `after` of the following page, `None` on the last."""
+
+    items: list[RunRecord]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Somebody asked to stop a run (`call_id` is None) or one of its calls."""
+
+    key: RunKey
+    reason: str
+    message: str | None = None
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person answered: `resolved` with a payload, or `cancelled`."""
+
+    status: str
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something a call asked a person; `answer` is set once, by whoever answers first."""
+
+    interrupt_id: str
+    call_id: str
+    key: str
+    reason: str
+    message: str | None = None
+    response_schema: Mapping[str, Any] | None = None
+    expires_at: float | None = None
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """Tools that a session switched on or off against their declared visibility."""
+
+    enabled: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A secret that lets an `EventSource` read one run; bound at first use, then good for one connection at a time."""
+
+    digest: str
+    key: RunKey
+    use: str
+    expires_at: float
+    first_used_at: float | None = None
+    last_event_id: int | None = None
+    connection: str | None = None
+
+
+class Follower(Protocol):
+    """A reader of one run: `async for data in follower` yields frames joined to pieces, and ends with the run.
+
+    `wake()` makes a waiting iteration yield `b""`; `close()` ends it. Both are for the loop's thread.
+    """
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def __anext__(self) -> bytes: ...
+    def wake(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class RunWriter(Protocol):
+    """The one writer of a run, held by its lease.
+
+    `write` and `save` are synchronous and may be called from any thread by whoever holds `lock`; frames are stored in
+    this order, together with the record that was saved last. `flush` returns when all of it is stored.
+    """
+
+    lock: ContextManager[Any]
+
+    @property
+    def pending_bytes(self) -> int: ...
+    def write(self, frame: bytes, *, batch: bool = False) -> None: ...
+    def save(self, record: RunRecord) -> None: ...
+    async def flush(self) -> None: ...
+
+
+class Store(Protocol):
+    """Runs and what belongs to them. Methods raise `StoreError` when the store does not do it."""
+
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    # runs
+    async def create(self, record: RunRecord, fingerprint: bytes, worker: str) -> Created: ...
+    async def get(self, key: RunKey) -> RunRecord | None: ...
+    async def append(
+        self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None
+    ) -> None: ...
+    async def bounds(self, key: RunKey) -> Bounds | None: ...
+    async def list_runs(
+        self,
+        owner: str,
+        *,
+        thread_id: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page: ...
+    def writer(self, lease: Lease) -> RunWriter: ...
+    def follow(self, key: RunKey, cursor: int) -> Follower: ...
+
+    # Stop
+    async def request_stop(self, request: StopRequest) -> RunRecord | None: ...
+    async def stop_requests(self, key: RunKey) -> list[StopRequest]: ...
+    def stops(self, worker: str) -> AsyncIterator[StopRequest]: ...
+
+    # leases
+    async def renew(self, worker: str) -> None: ...
+    async def orphans(self) -> list[RunKey]: ...
+    async def take_over(self, key: RunKey, worker: str) -> Lease | None: ...
+
+    # questions
+    async def ask(self, lease: Lease, question: Question) -> None: ...
+    async def questions(self, key: RunKey) -> list[Question]: ...
+    async def answer(self, key: RunKey, interrupt_id: str, answer: Answer) -> Question | None: ...
+
+    # visibility and tickets
+    async def visibility(self, session: str) -> Visibility: ...
+    async def set_visibility(self, session: str, visibility: Visibility) -> None: ...
+    async def put_ticket(self, ticket: Ticket) -> None: ...
+    async def ticket(self, digest: str) -> Ticket | None: ...
+    async def replace_ticket(self, old: Ticket, new: Ticket) -> bool: ...

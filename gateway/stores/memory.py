@@ -1,0 +1,295 @@
+"""The store that lives in this process: the default, the fastest, and the one the others are measured against.
+
+An event is in the log when `write` returns. Nothing survives the process, and one process is all there may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from time import time
+from types import TracebackType
+from typing import Self
+
+from gateway.errors import Conflict, Fenced, NotFound, StoreError, Unavailable
+from gateway.run.records import RunKey, RunRecord
+from gateway.settings import Settings
+from gateway.stores.base import Bounds, Created, Lease, Page, StopRequest
+from gateway.stores.feed import Feed, FeedFollower
+from gateway.stores.memory_state import MemoryState
+
+__all__ = ["MemoryStore"]
+
+
+class Entry:
+    """One run: its record, its log, and who may append."""
+
+    __slots__ = ("counted", "epoch", "feed", "fingerprint", "on_trim", "record", "stops", "worker")
+
+    def __init__(self, record: RunRecord, fingerprint: bytes, worker: str) -> None:
+        self.record = record
+        self.fingerprint = fingerprint
+        self.worker = worker
+        self.epoch = 1
+        self.feed = Feed()
+        self.counted = 0
+        self.stops: list[StopRequest] = []
+        self.on_trim: Callable[[], None] | None = None
+
+    def current(self) -> RunRecord:
+        """The record with the number of the last event, which only the log knows."""
+        return replace(self.record, last_event_id=self.feed.log.last)
+
+
+class MemoryWriter:
+    """See `stores.base.RunWriter`; nothing is ever pending."""
+
+    __slots__ = ("_entry", "_feed", "_lease", "_store", "lock")
+
+    pending_bytes = 0
+
+    def __init__(self, store: MemoryStore, entry: Entry, lease: Lease) -> None:
+        self._store = store
+        self._entry = entry
+        self._feed = entry.feed
+        self._lease = lease
+        self.lock = entry.feed.lock
+
+    def write(self, frame: bytes, *, batch: bool = False) -> None:
+        self._check()
+        if self._feed.append(frame, batch):
+            self._store.account(self._entry)
+
+    def save(self, record: RunRecord) -> None:
+        self._check()
+        self._entry.record = record
+        if record.over:
+            self._feed.close()
+            self._store.account(self._entry)
+            self._store.ended(record.key)
+
+    async def flush(self) -> None:
+        # Nothing to store, but the way to give way in a tight loop (contract 2.2).
+        await asyncio.sleep(0)
+
+    def on_trim(self, callback: Callable[[], None]) -> None:
+        """`callback` is called, on any thread, when the oldest events have left the log for the first time."""
+        self._entry.on_trim = callback
+
+    def _check(self) -> None:
+        if self._entry.epoch != self._lease.epoch:
+            raise Fenced("Another worker has taken this run over.")
+
+
+class MemoryStore(MemoryState):
+    """Runs in dictionaries; questions, visibility and tickets are in `MemoryState`."""
+
+    def __init__(self, settings: Settings | None = None, *, clock: Callable[[], float] = time) -> None:
+        super().__init__()
+        self._settings = settings or Settings()
+        self._clock = clock
+        self._runs: dict[RunKey, Entry] = {}
+        self._threads: dict[str, dict[str, None]] = {}
+        self._ended: OrderedDict[RunKey, None] = OrderedDict()
+        self._bytes = 0
+        self._bytes_lock = threading.Lock()
+        self._subscribers: dict[str, asyncio.Queue[StopRequest]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for entry in self._runs.values():
+            with entry.feed.lock:
+                entry.feed.close()
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of sealed and finished logs, as counted against `max_store_bytes`."""
+        return self._bytes
+
+    # -- runs --
+
+    async def create(self, record: RunRecord, fingerprint: bytes, worker: str) -> Created:
+        self.sweep()
+        entry = self._runs.get(record.key)
+        if entry is not None:
+            if entry.fingerprint != fingerprint:
+                raise Conflict(f"Run {record.key.run_id!r} exists and came from a different request.")
+            return Created(entry.current(), None)
+        if self._bytes > self._settings.max_store_bytes and not self._make_room():
+            raise Unavailable("The store is full.", code="store_full")
+        self._runs[record.key] = Entry(record, fingerprint, worker)
+        if record.key.owner is not None:
+            self._threads.setdefault(record.key.owner, {})[record.key.run_id] = None
+        return Created(record, Lease(record.key, worker, 1))
+
+    async def get(self, key: RunKey) -> RunRecord | None:
+        self.sweep()
+        entry = self._runs.get(key)
+        return None if entry is None else entry.current()
+
+    async def append(
+        self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None
+    ) -> None:
+        entry = self._entry(lease.key)
+        writer = MemoryWriter(self, entry, lease)
+        with writer.lock:
+            last = entry.feed.log.last
+            if first > last + 1:
+                raise StoreError(f"Append at {first} after {last} would leave a gap.")
+            for frame in frames[last + 1 - first :]:
+                writer.write(frame)
+            if record is not None:
+                writer.save(record)
+
+    async def bounds(self, key: RunKey) -> Bounds | None:
+        entry = self._runs.get(key)
+        if entry is None:
+            return None
+        with entry.feed.lock:
+            return Bounds(entry.feed.log.first, entry.feed.log.last, entry.feed.log.closed)
+
+    async def list_runs(
+        self,
+        owner: str,
+        *,
+        thread_id: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page:
+        self.sweep()
+        ids = list(reversed(self._threads.get(owner, {})))
+        if after is not None:
+            ids = ids[ids.index(after) + 1 :] if after in ids else []
+        found = [self._runs[RunKey(owner, run_id)].current() for run_id in ids]
+        items = [
+            record
+            for record in found
+            if thread_id in (None, record.thread_id) and status in (None, record.status)
+        ]
+        more = len(items) > limit
+        return Page(items[:limit], items[limit - 1].key.run_id if more else None)
+
+    def writer(self, lease: Lease) -> MemoryWriter:
+        return MemoryWriter(self, self._entry(lease.key), lease)
+
+    def follow(self, key: RunKey, cursor: int) -> FeedFollower:
+        return self._entry(key).feed.follow(cursor)
+
+    # -- Stop --
+
+    async def request_stop(self, request: StopRequest) -> RunRecord | None:
+        entry = self._runs.get(request.key)
+        if entry is None:
+            return None
+        if not entry.record.over:
+            entry.stops.append(request)
+            if request.call_id is None and entry.record.stop_requested is None:
+                entry.record = replace(entry.record, stop_requested=request.reason)
+            if queue := self._subscribers.get(entry.worker):
+                queue.put_nowait(request)
+        return entry.current()
+
+    async def stop_requests(self, key: RunKey) -> list[StopRequest]:
+        entry = self._runs.get(key)
+        return [] if entry is None else list(entry.stops)
+
+    async def stops(self, worker: str) -> AsyncIterator[StopRequest]:
+        queue = self._subscribers.setdefault(worker, asyncio.Queue())
+        while True:
+            yield await queue.get()
+
+    # -- leases: one process, so a worker is alive as long as the store is --
+
+    async def renew(self, worker: str) -> None:
+        return None
+
+    async def orphans(self) -> list[RunKey]:
+        return []
+
+    async def take_over(self, key: RunKey, worker: str) -> Lease | None:
+        entry = self._runs.get(key)
+        if entry is None or entry.record.over:
+            return None
+        with entry.feed.lock:
+            entry.epoch += 1
+            entry.worker = worker
+            return Lease(key, worker, entry.epoch)
+
+    # -- retention --
+
+    def sweep(self) -> None:
+        """Forgets the runs that ended more than `run_ttl` ago."""
+        horizon = self._clock() - self._settings.run_ttl
+        while self._ended:
+            key = next(iter(self._ended))
+            ended_at = self._runs[key].record.ended_at
+            if ended_at is None or ended_at > horizon:
+                return
+            self._forget(key)
+
+    def ended(self, key: RunKey) -> None:
+        self._ended[key] = None
+
+    def account(self, entry: Entry) -> None:
+        """Counts what a log has grown, under its lock and on any thread; trims it to the limits of one run."""
+        log = entry.feed.log
+        left = log.trim(self._settings.max_run_bytes, self._settings.max_run_events)
+        with self._bytes_lock:
+            self._bytes += log.size - entry.counted
+            entry.counted = log.size
+            full = self._bytes > self._settings.max_store_bytes
+        if left:
+            self._trimmed(entry)
+        if full and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._make_room)
+
+    def _make_room(self) -> bool:
+        """Finished runs go first, oldest first; then the largest live one is trimmed. True when it is enough."""
+        limit = self._settings.max_store_bytes
+        while self._bytes > limit and self._ended:
+            self._forget(next(iter(self._ended)))
+        if self._bytes > limit and self._runs:
+            largest = max(self._runs.values(), key=lambda entry: entry.counted)
+            with largest.feed.lock:
+                excess = self._bytes - limit
+                left = largest.feed.log.trim(max(largest.counted - excess, 0), 1 << 62)
+                with self._bytes_lock:
+                    self._bytes -= largest.counted - largest.feed.log.size
+                    largest.counted = largest.feed.log.size
+            if left:
+                self._trimmed(largest)
+        return self._bytes <= limit
+
+    def _trimmed(self, entry: Entry) -> None:
+        callback, entry.on_trim = entry.on_trim, None
+        if callback is not None and self._loop is not None:
+            # Never in the writer's frame: the callback emits an event, and the lock is held here.
+            self._loop.call_soon_threadsafe(callback)
+
+    def _forget(self, key: RunKey) -> None:
+        entry = self._runs.pop(key)
+        self._ended.pop(key, None)
+        self.forget_questions(key)
+        if key.owner is not None:
+            ids = self._threads[key.owner]
+            ids.pop(key.run_id, None)
+            if not ids:
+                del self._threads[key.owner]
+        with self._bytes_lock:
+            self._bytes -= entry.counted
+
+    def _entry(self, key: RunKey) -> Entry:
+        entry = self._runs.get(key)
+        if entry is None:
+            raise NotFound(f"No run {key.run_id!r}.", code="run_not_found")
+        return entry

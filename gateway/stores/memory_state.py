@@ -1,0 +1,57 @@
+"""The small things that belong to runs and sessions, kept in dictionaries: questions, visibility, tickets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.run.records import RunKey
+from gateway.stores.base import Answer, Lease, Question, Ticket, Visibility
+
+__all__ = ["MemoryState"]
+
+NO_RULE = Visibility()
+
+
+class MemoryState:
+    """The part of `MemoryStore` that has no log."""
+
+    def __init__(self) -> None:
+        self._questions: dict[RunKey, dict[str, Question]] = {}
+        self._visibility: dict[str, Visibility] = {}
+        self._tickets: dict[str, Ticket] = {}
+
+    async def ask(self, lease: Lease, question: Question) -> None:
+        self._questions.setdefault(lease.key, {}).setdefault(question.interrupt_id, question)
+
+    async def questions(self, key: RunKey) -> list[Question]:
+        return list(self._questions.get(key, {}).values())
+
+    async def answer(self, key: RunKey, interrupt_id: str, answer: Answer) -> Question | None:
+        """Stores the first answer. Returns the question as it is now (another answer: somebody was first)."""
+        question = self._questions.get(key, {}).get(interrupt_id)
+        if question is not None and question.answer is None:
+            question = replace(question, answer=answer)
+            self._questions[key][interrupt_id] = question
+        return question
+
+    def forget_questions(self, key: RunKey) -> None:
+        self._questions.pop(key, None)
+
+    async def visibility(self, session: str) -> Visibility:
+        return self._visibility.get(session, NO_RULE)
+
+    async def set_visibility(self, session: str, visibility: Visibility) -> None:
+        self._visibility[session] = visibility
+
+    async def put_ticket(self, ticket: Ticket) -> None:
+        self._tickets[ticket.digest] = ticket
+
+    async def ticket(self, digest: str) -> Ticket | None:
+        return self._tickets.get(digest)
+
+    async def replace_ticket(self, old: Ticket, new: Ticket) -> bool:
+        """Compare and swap: false when somebody else used the ticket in between."""
+        if self._tickets.get(old.digest) != old:
+            return False
+        self._tickets[new.digest] = new
+        return True

@@ -1,0 +1,150 @@
+"""Python values to one line of JSON and back: the only encoder of the package (contract 4.3).
+
+`encode` is total: whatever a tool hands over, bytes come out. Plain data, which is nearly all, goes to orjson
+in one call; the rest takes the way through `normalise`. What orjson must never run is a value's own code: a
+default hook that changes the list being written, or an Enum whose `value` raises, ends the whole process with
+a segmentation fault (orjson 3.13). So types are looked at first, and there is no hook.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from math import isfinite
+from typing import Any, NoReturn
+
+import orjson
+
+from gateway.errors import PayloadError
+from gateway.wire.normalise import MAX_DEPTH, Change, fields_of, normalise, type_name
+
+__all__ = ["Change", "as_mapping", "decode", "encode", "encode_strict"]
+
+_dumps = orjson.dumps
+# Integers beyond 2**53-1 raise. No other option matters: only exact JSON types come as far as orjson.
+_OPTIONS = orjson.OPT_STRICT_INTEGER
+_NONE = type(None)
+
+# Legal in JSON and in SSE, but line ends to `str.splitlines` and to clients built on it.
+_LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+
+_DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
+_TOO_LONG_FOR_ORJSON = b"0" * 20  # 2**64 has 20 digits; longer integers come out of orjson as floats
+
+
+def encode(value: object, changes: list[Change] | None = None) -> bytes:
+    """One line of UTF-8 JSON; never raises (but MemoryError). Every replacement is appended to `changes`.
+
+    Native conversions (a set to a list, a datetime to ISO 8601) are no changes. The bytes hold no CR, LF,
+    U+0085, U+2028 or U+2029.
+    """
+    try:
+        if type(value) is dict:
+            # The usual event: a few strings and numbers. No call, and no float, so no NaN.
+            for item in value.values():
+                kind = type(item)
+                if not (kind is str or kind is int or kind is bool or kind is _NONE):
+                    break
+            else:
+                data = _dumps(value, None, _OPTIONS)
+                return data if data.isascii() else _one_line(data)
+        if _is_plain(value, MAX_DEPTH):
+            return _one_line(_dumps(value, None, _OPTIONS))
+    except (TypeError, RuntimeError):  # orjson refuses it, or another thread is changing it
+        pass
+    plain, found = normalise(value)
+    if changes is not None:
+        changes.extend(found)
+    return _one_line(_dumps(plain))
+
+
+def encode_strict(value: object) -> bytes:
+    """`encode`, but raises `PayloadError(path, kind)` for the first thing that it would replace."""
+    changes: list[Change] = []
+    data = encode(value, changes)
+    if changes:
+        raise PayloadError(changes[0].path, changes[0].kind)
+    return data
+
+
+def as_mapping(value: object) -> dict[Any, Any]:
+    """A mapping, dataclass instance (its fields, not theirs) or pydantic model as a dict.
+
+    Raises `TypeError`, naming the type, for anything else, also for one whose own code fails.
+    """
+    if type(value) is dict:
+        return value
+    try:
+        fields = fields_of(value)
+    except Exception as error:  # whatever the value's own code raises, it is the wrong type here
+        raise TypeError(f"cannot read a {type_name(value)} as a mapping: {type_name(error)}") from error
+    if fields is None:
+        raise TypeError(f"expected a mapping, dataclass or pydantic model, not {type_name(value)}")
+    return fields
+
+
+def decode(data: bytes) -> object:
+    """Strict JSON to Python, integers exact whatever their size.
+
+    Raises `json.JSONDecodeError`, a `ValueError` with the position, for anything that is not JSON (NaN, a lone
+    surrogate, a second value), nests beyond 1024, or has a number too large for Python to read.
+    """
+    value = orjson.loads(data)
+    if _TOO_LONG_FOR_ORJSON in data.translate(_DIGITS_TO_ZERO):
+        return _decode_exactly(data.decode("utf-8"))
+    return value
+
+
+def _is_plain(value: object, levels: int) -> bool:
+    """Whether orjson runs no code of it and drops nothing: exact JSON types, finite, not too deep.
+
+    Not looked at, because orjson itself raises for them: keys, the size of integers, surrogates.
+    """
+    kind = type(value)
+    if kind is dict:
+        items: Any = value.values()  # type: ignore[attr-defined]
+    elif kind is list or kind is tuple:
+        items = value
+    else:
+        return kind is str or kind is int or kind is bool or kind is _NONE or _is_finite(value)
+    if not levels:
+        return False
+    for item in items:
+        kind = type(item)
+        if kind is str or kind is int or kind is bool or kind is _NONE or (kind is float and isfinite(item)):
+            continue
+        if not (kind is dict or kind is list or kind is tuple) or not _is_plain(item, levels - 1):
+            return False
+    return True
+
+
+def _is_finite(value: object) -> bool:
+    return type(value) is float and isfinite(value)
+
+
+def _one_line(data: bytes) -> bytes:
+    if not data.isascii():
+        for raw, escaped in _LINE_ENDS:
+            if raw in data:
+                data = data.replace(raw, escaped)
+    return data
+
+
+def _decode_exactly(text: str) -> object:
+    """For what orjson has accepted: the grammar is right, only the integers are to be read again."""
+
+    def integer(digits: str) -> int:
+        try:
+            return int(digits)
+        except ValueError:
+            _refuse("Integer with too many digits", text, digits)
+
+    try:
+        return json.loads(text, parse_int=integer)
+    except RecursionError:
+        raise json.JSONDecodeError("Nesting too deep", text, 0) from None
+
+
+def _refuse(message: str, text: str, token: str) -> NoReturn:
+    found = re.search(re.escape(token), text)
+    raise json.JSONDecodeError(message, text, found.start() if found else 0) from None

@@ -1,0 +1,111 @@
+// One tool call: its name and status, a progress bar, and in the end its result.
+
+import { element, setData, setText } from "./dom.js";
+import { statusText } from "./words.js";
+
+/** More text than this in one box makes the tab slow; the stream has all of it. */
+const SHOWN_CHARACTERS = 200_000;
+
+export class CallView {
+  constructor(call) {
+    this.name = element("span", { className: "mono call-name" });
+    this.badge = element("span", { className: "badge small", "data-testid": "call-status" });
+    this.percent = element("span", { className: "number muted" });
+    this.bar = element("progress", { max: 100, "data-testid": "progress", "aria-label": `Progress of ${call.name}` });
+    this.message = element("p", { className: "hint progress-message", "data-testid": "progress-message" });
+    this.result = element("div", { className: "result", "data-testid": "result", hidden: true });
+    this.element = element(
+      "article",
+      { className: "call", "data-call": call.id },
+      element("div", { className: "call-head" }, this.name, this.badge, this.percent),
+      this.bar,
+      this.message,
+      this.result,
+    );
+    this.shownResult = null;
+  }
+
+  render(call) {
+    setText(this.name, call.name);
+    setText(this.badge, statusText(call.status));
+    setData(this.badge, "status", call.status);
+    this.#renderProgress(call);
+    if (call.result && call.result !== this.shownResult) this.#renderResult(call);
+  }
+
+  #renderProgress({ progress, status, waitingFor }) {
+    const percent = percentOf(progress, status);
+    if (percent === null) {
+      // Without a value the bar says "working, no idea how long"; after the end that would be wrong.
+      this.bar.removeAttribute("value");
+      this.bar.hidden = status !== "running" && status !== "waiting";
+    } else {
+      this.bar.value = percent;
+      this.bar.hidden = false;
+    }
+    setData(this.bar, "status", status);
+    setText(this.percent, percent === null ? "" : `${Math.floor(percent)} %`);
+    setText(this.message, status === "waiting" ? (waitingFor ?? "Waiting for you.") : messageOf(progress));
+    this.message.hidden = this.message.textContent === "";
+  }
+
+  #renderResult(call) {
+    this.shownResult = call.result;
+    setData(this.result, "status", call.status);
+    const notes = [statusText(call.status)];
+    if (call.durationMs !== null) notes.push(`after ${durationText(call.durationMs)}`);
+    const { error } = call.result;
+    if (error && error.code !== call.status) notes.push(`· ${error.code}${error.retryable ? ", may be tried again" : ""}`);
+    const parts = [element("p", { className: "result-head" }, element("strong", {}, "Result"), ` ${notes.join(" ")}`)];
+    if (call.stillRunning) {
+      parts.push(element("p", { className: "problem" }, "Something in this tool does not stop: its work may still be going on."));
+    }
+    const { text, structured } = call.result;
+    if (text && !saysTheSame(text, structured)) parts.push(box("Text of the result", text));
+    if (structured !== undefined && !isCodeOnly(structured)) {
+      parts.push(box("Structured content", JSON.stringify(structured, null, 2)));
+    }
+    this.result.replaceChildren(...parts);
+    this.result.hidden = false;
+  }
+}
+
+export function durationText(milliseconds) {
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
+  const seconds = milliseconds / 1000;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60
+    ? `${minutes} min ${Math.floor(seconds % 60)} s`
+    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+function percentOf(progress, status) {
+  if (typeof progress?.percent === "number") return progress.percent;
+  if (progress?.total > 0) return Math.min(100, Math.max(0, (100 * progress.progress) / progress.total));
+  return status === "completed" ? 100 : null;
+}
+
+function messageOf(progress) {
+  if (!progress) return "";
+  if (progress.message) return progress.message;
+  return progress.total ? `${progress.progress} of ${progress.total}` : String(progress.progress);
+}
+
+/** The text of a structured result is often its JSON: showing both would say everything twice. */
+function saysTheSame(text, structured) {
+  if (structured === undefined) return false;
+  try {
+    return JSON.stringify(JSON.parse(text)) === JSON.stringify(structured);
+  } catch {
+    return false;
+  }
+}
+
+/** A failure says its code in the line above; the rest of its structured content is worth a box only if there is a rest. */
+const isCodeOnly = (structured) => structured?.error !== undefined && Object.keys(structured).length === 1;
+
+function box(label, text) {
+  const cut = text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}\n… ${text.length} characters in all` : text;
+  return element("pre", { tabIndex: 0, "aria-label": label }, cut);
+}

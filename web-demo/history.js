@@ -1,0 +1,71 @@
+// The runs of this tab, so that a reload finds them again: in the address (the one shown) and in the session storage.
+
+const RUNS = "agui-gateway.runs";
+const THREAD = "agui-gateway.thread";
+const KEPT = 20;
+
+/** A UUID; also where `crypto.randomUUID` is missing, which is on plain http beyond loopback. */
+export function newId() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/** The thread of this tab: all its runs belong together. */
+export function threadId() {
+  const known = read(THREAD);
+  if (typeof known === "string") return known;
+  const created = newId();
+  write(THREAD, created);
+  return created;
+}
+
+/** `[{runId, tool, startedAt}]`, newest first. */
+export function rememberedRuns() {
+  const runs = read(RUNS);
+  return Array.isArray(runs) ? runs : [];
+}
+
+export function rememberRun(runId, tool) {
+  const others = rememberedRuns().filter((run) => run.runId !== runId);
+  write(RUNS, [{ runId, tool, startedAt: Date.now() }, ...others].slice(0, KEPT));
+}
+
+export function forgetRun(runId) {
+  write(RUNS, rememberedRuns().filter((run) => run.runId !== runId));
+}
+
+/** What the address shows: `{run, tool}`, each a string or `null`. */
+export function shown() {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  return { run: hash.get("run"), tool: hash.get("tool") };
+}
+
+/** Changes the address; a run gets an entry of its own, so that Back shows the run before it. */
+export function show({ run, tool }) {
+  const hash = new URLSearchParams();
+  if (run) hash.set("run", run);
+  if (tool) hash.set("tool", tool);
+  if (`#${hash}` === location.hash) return;
+  if (run && run !== shown().run) history.pushState(null, "", `#${hash}`);
+  else history.replaceState(null, "", `#${hash}`);
+}
+
+function read(key) {
+  try {
+    return JSON.parse(sessionStorage.getItem(key));
+  } catch {
+    return null; // storage is switched off, or holds something else
+  }
+}
+
+function write(key, value) {
+  try {
+    sessionStorage.setItem(key, JSON.stringify(value));
+  } catch {
+    // Full or switched off: the address still names the run that is shown.
+  }
+}
