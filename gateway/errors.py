@@ -5,6 +5,7 @@
     GatewayError                    500 internal
     ├── RequestError                400 invalid_request: refused before a run starts
     │   ├── InvalidArguments        422 invalid_arguments
+    │   ├── Unauthenticated         401 unauthenticated
     │   ├── Forbidden               403 anonymous_not_allowed, bad_origin
     │   ├── NotFound                404 run_not_found, tool_not_found, agent_not_found, not_found
     │   ├── Conflict                409 run_conflict, cursor_ahead
@@ -29,6 +30,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 __all__ = [
@@ -52,9 +54,13 @@ __all__ = [
     "ToolError",
     "TooLarge",
     "TooMany",
+    "Unauthenticated",
     "Unavailable",
     "UnsupportedMediaType",
 ]
+
+
+RETRY_AFTER: Mapping[str, str] = MappingProxyType({"retry-after": "1"})
 
 
 class GatewayError(Exception):
@@ -76,7 +82,7 @@ class RequestError(GatewayError):
 
     status = 400
     code = "invalid_request"
-    headers: Mapping[str, str] = {}
+    headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
 
 class InvalidArguments(RequestError):
@@ -84,6 +90,14 @@ class InvalidArguments(RequestError):
 
     status = 422
     code = "invalid_arguments"
+
+
+class Unauthenticated(RequestError):
+    """No credential, or one that the authenticator did not accept."""
+
+    status = 401
+    code = "unauthenticated"
+    headers = MappingProxyType({"www-authenticate": "Bearer"})
 
 
 class Forbidden(RequestError):
@@ -140,7 +154,7 @@ class TooMany(RequestError):
 
     status = 429
     code = "too_many_runs"
-    headers = {"retry-after": "1"}
+    headers = RETRY_AFTER
 
 
 class Unavailable(RequestError):
@@ -148,7 +162,7 @@ class Unavailable(RequestError):
 
     status = 503
     code = "draining"
-    headers = {"retry-after": "1"}
+    headers = RETRY_AFTER
 
 
 class ToolError(GatewayError):

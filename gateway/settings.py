@@ -6,16 +6,24 @@ argument beats the environment beats the default. Read at start-up, not at impor
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 __all__ = ["Settings"]
 
 Seconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
+
+
+def _split(value: Any) -> Any:
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+
+
+# A list in a constructor or file, comma-separated in the environment and on the command line.
+Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -32,10 +40,14 @@ class Settings(BaseSettings):
     allow_anonymous: bool = Field(
         False, description="Serve callers without credentials beyond this machine; else they get 403."
     )
-    page: bool | None = Field(
-        None, description="Serve the page at `/`; by default on for `demo` and loopback `serve`."
-    )
+    page: bool | None = Field(None, description="Serve the page at `/`; by default on for `demo` and loopback `serve`.")
 
+    allowed_hosts: Names = Field(
+        [], description="Hosts to answer for, `*.example.com` for all below; else loopback must ask for loopback."
+    )
+    cors_origins: Names = Field([], description="Origins whose pages may call and read; `*`: all, without cookies.")
+
+    parallel_tool_calls: bool = Field(True, description="Calls of one run at a time, or one after the other.")
     tool_timeout: Seconds = Field(30, description="Time limit of a tool that sets none; 0 waits forever.")
     max_tool_timeout: Seconds = Field(0, description="Most that a caller may ask for; 0: no cap.")
     stop_grace: Seconds = Field(5, description="Time a stopped tool has to unwind before it is given up.")
@@ -43,17 +55,14 @@ class Settings(BaseSettings):
     on_disconnect: Literal["continue", "cancel"] = Field(
         "continue", description="What becomes of a run when its last viewer leaves."
     )
-    disconnect_grace: Seconds = Field(
-        10, description="With `on_disconnect=cancel`: how long a viewer may be away."
-    )
+    disconnect_grace: Seconds = Field(10, description="With `on_disconnect=cancel`: how long a viewer may be away.")
     max_threads: Count = Field(64, description="Threads for plain functions.")
 
-    strict_payloads: bool = Field(
-        False, description="Raise `PayloadError` instead of replacing what JSON cannot hold."
-    )
+    strict_payloads: bool = Field(False, description="Raise `PayloadError` instead of replacing what JSON cannot hold.")
     max_event_bytes: Bytes = Field(256 * KIB, description="Largest value of a custom event.")
     max_result_bytes: Bytes = Field(4 * MIB, description="Largest result of a tool.")
     max_body_bytes: Bytes = Field(MIB, description="Largest request body.")
+    max_input_bytes: Bytes = Field(32 * MIB, description="Largest body of an agent run: it carries the history.")
 
     max_runs: Count = Field(10_000, description="Runs at a time in one worker.")
     max_runs_per_session: Count = Field(

@@ -9,6 +9,8 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.support.servers"]
+
 # A deadline measures the machine, not the code. In CI the same examples every time: red means a change.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(

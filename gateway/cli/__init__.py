@@ -1,1 +1,1 @@
-"""The command line: flags become settings, and the process is set up for streams. Process-wide choices live only here."""
+"""The command line: flags become settings, and the process is set up for streams (which no library may do)."""

@@ -15,7 +15,7 @@ from gateway import Gateway, __version__
 from gateway.cli.options import settings_options
 from gateway.cli.server import serve as run_server
 from gateway.demo.app import create_demo
-from gateway.http.app import is_loopback
+from gateway.http.guard import is_loopback
 
 __all__ = ["main"]
 

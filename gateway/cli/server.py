@@ -66,7 +66,7 @@ def serve(gateway: Gateway, *, announce: str) -> None:
     """Serves until a signal; returns when everything has ended. `announce` is a line with `{url}` in it."""
     settings = gateway.settings
     # The library's own hook ends streams at once; here the drain does, and later.
-    AppStatus.disable_automatic_graceful_drain()
+    AppStatus.enable_automatic_graceful_drain = False
     sys.setswitchinterval(SWITCH_INTERVAL)
     config = uvicorn.Config(
         gateway,
@@ -86,5 +86,3 @@ def serve(gateway: Gateway, *, announce: str) -> None:
     sys.stderr.write(announce.format(url=f"http://{shown}:{port}/") + "\n")
     sys.stderr.flush()
     server.run([listener])
-
-

@@ -87,7 +87,7 @@ def count_words(
     phrase: Annotated[int, Field(ge=1, le=5, description="Words in a row that count as one.")] = 1,
     rounds: Annotated[
         int, Field(ge=1, le=1_000_000, description="Count it this many times over, to keep a core busy.")
-    ] = 20_000,
+    ] = 40_000,
 ) -> dict[str, Any]:
     """Count the words of a text, CPU-bound, in a process of its own that Stop can kill.
 

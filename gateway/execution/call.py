@@ -33,7 +33,11 @@ _logged_paths: set[tuple[str, str]] = set()
 
 
 class Call:
-    """See the module. `tool` is None for a name that is no tool; `arguments` are as the caller sent them."""
+    """See the module. `arguments` are as the caller sent them.
+
+    `refused` is the outcome of a call that never runs: no such tool, no JSON. A call that the
+    client `held` already, in `parent_message_id`, sends no ARGS: the client would append them to what it has.
+    """
 
     __slots__ = (
         "_custom",
@@ -44,7 +48,10 @@ class Call:
         "arguments",
         "call_id",
         "closed",
+        "held",
         "output",
+        "parent_message_id",
+        "refused",
         "run",
         "signal",
         "timeout",
@@ -60,6 +67,10 @@ class Call:
         tool: Tool | None,
         arguments: Mapping[str, Any],
         timeout: float,
+        *,
+        refused: ToolOutput | None = None,
+        parent_message_id: str | None = None,
+        held: bool = False,
     ) -> None:
         self.run = run
         self.call_id = call_id
@@ -67,6 +78,9 @@ class Call:
         self.tool = tool
         self.arguments = arguments
         self.timeout = timeout
+        self.refused = refused
+        self.parent_message_id = parent_message_id
+        self.held = held
         self.signal = run.signal.child()
         self.closed = False
         self.output: ToolOutput | None = None
@@ -88,9 +102,11 @@ class Call:
         now = time()
         ms = int(now * 1000)
         self._record = CallRecord(self.call_id, self.tool_name, "running", now, open=True)
+        start = events.tool_call_start(ms, self.call_id, self.tool_name, self.parent_message_id)
         with self.run.lock:
-            self.run.write(events.tool_call_start(ms, self.call_id, self.tool_name))
-            self.run.write(events.tool_call_args(ms, self.call_id, events.arguments_text(self.arguments)))
+            self.run.write(start)
+            if not self.held:
+                self.run.write(events.tool_call_args(ms, self.call_id, events.arguments_text(self.arguments)))
             self.run.write(events.tool_call_end(ms, self.call_id))
             self.run.save_call(self._record)
 
@@ -110,9 +126,7 @@ class Call:
             if self._pacer and (last := self._pacer.take(monotonic(), force=True)):
                 self._write_progress(ms, last)
             self.run.write(events.custom(ms, "tool.result", value))
-            self.run.write(
-                events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error)
-            )
+            self.run.write(events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error))
             self.closed = True
             self.output = output
             started = self._record.started_at

@@ -130,9 +130,7 @@ class ProcessContext:
         frame = pack(EMIT, body, name.encode("utf-8", "surrogatepass"))
         self._outbox.put(self._changed(changes) + frame if changes else frame)
 
-    def report_progress(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the tool is, in any unit, from any thread; a lower or NaN one keeps the last."""
         if message is not None and not isinstance(message, str):
             raise TypeError(f"The message of a progress report is a str, not {type(message).__name__}.")
@@ -167,7 +165,7 @@ class _Forward(logging.Handler):
 
 def _logger(ctx: ProcessContext, outbox: Outbox, level: int) -> logging.LoggerAdapter[logging.Logger]:
     """A logger whose records are written by the gateway, with its handlers."""
-    logger = logging.getLogger("gateway.tool")
+    logger = logging.getLogger(f"gateway.tools.{ctx.tool_name}")
     logger.propagate = False
     logger.setLevel(level)
     logger.handlers = [_Forward(outbox)]
@@ -190,17 +188,18 @@ def _number(what: str, value: object) -> float:
     return float(value)
 
 
-def main(channel: socket.socket, handshake: dict[str, Any]) -> None:
+def main(frames: socket.socket, control: socket.socket, handshake: dict[str, Any]) -> None:
     """Run the one call of this process. Called by the line of code that `processes` starts Python with."""
-    channel.set_inheritable(False)
+    for channel in (frames, control):
+        channel.set_inheritable(False)
+        # A fork of this process must not keep the gateway waiting for the end of the channel.
+        os.register_at_fork(after_in_child=channel.close)
     sys.setswitchinterval(SWITCH_INTERVAL)
     sys.argv = handshake["argv"]
-    abort_signal, outbox = AbortSignal(), Outbox(channel.sendall)
-    # A fork of this process has no writer, and must not keep the gateway waiting for the channel's end.
-    os.register_at_fork(after_in_child=outbox.forget)
-    os.register_at_fork(after_in_child=channel.close)
+    abort_signal, outbox = AbortSignal(), Outbox(frames.sendall)
+    os.register_at_fork(after_in_child=outbox.forget)  # it has no writer thread either
     ctx = ProcessContext(handshake["context"], abort_signal, outbox)
-    listener = (channel, abort_signal, outbox, ctx._flushes)
+    listener = (control, abort_signal, outbox, ctx._flushes)
     threading.Thread(target=_listen, args=listener, name="agui-control", daemon=True).start()
     answer = _answer(handshake, ctx)
     outbox.put(answer, urgent=True)
@@ -251,10 +250,10 @@ def _adopt_main(main: Mapping[str, str]) -> None:
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
-def _listen(channel: socket.socket, abort_signal: AbortSignal, outbox: Outbox, flushes: Flushes) -> None:
+def _listen(control: socket.socket, abort_signal: AbortSignal, outbox: Outbox, flushes: Flushes) -> None:
     """The thread that hears the gateway, until the gateway has died; then this process has to follow it."""
     rest = b""
-    while data := _receive(channel):
+    while data := _receive(control):
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             message = json.loads(line)
@@ -269,9 +268,9 @@ def _listen(channel: socket.socket, abort_signal: AbortSignal, outbox: Outbox, f
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _receive(channel: socket.socket) -> bytes:
+def _receive(control: socket.socket) -> bytes:
     try:
-        return channel.recv(65536)
+        return control.recv(65536)
     except OSError:
         return b""
 

@@ -168,9 +168,7 @@ class ToolContext:
         """
         self._call.emit(name, value, batch)
 
-    def report_progress(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Reports how far the tool is, in any unit; at most one event in 50 ms goes out, the last one always.
 
         A lower or NaN `progress` keeps the last one. Synchronous, from any thread. Source: contract 4.4.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, cast
 
-from gateway.errors import GatewayError, PayloadError, ToolError
+from gateway.errors import GatewayError, InvalidArguments, PayloadError, ToolError
 from gateway.execution import outcomes
 from gateway.execution.bodies import Body, ProcessBody, TaskBody, ThreadBody, settled
 from gateway.execution.call import Call
@@ -52,8 +52,8 @@ class Executor:
         call.begin()
         if call.signal.aborted:
             return self._finish(call, self._aborted(call))
-        if tool is None:
-            return self._finish(call, outcomes.unavailable(call.tool_name))
+        if call.refused is not None or tool is None:
+            return self._finish(call, call.refused or outcomes.unavailable(call.tool_name))
         try:
             body = await self._start(tool, call, ToolContext(call, caller, context))
         except (OSError, RuntimeError) as error:  # the system gives no thread or process
@@ -141,10 +141,10 @@ class Executor:
         if isinstance(error, ProcessDied):
             logger.warning("Tool %s of run %s: %s", tool.name, call.run.key.run_id, error)
             return outcomes.interrupted(tool.name, "the death of its process", retryable=tool.retryable)
+        if isinstance(error, InvalidArguments):
+            return outcomes.invalid_arguments(error.message, error.details)
         if not isinstance(error, GatewayError):
-            logger.warning(
-                "Tool %s of run %s raised", tool.name, call.run.key.run_id, exc_info=error
-            )
+            logger.warning("Tool %s of run %s raised", tool.name, call.run.key.run_id, exc_info=error)
         return outcomes.error_of(error)
 
     def _aborted(self, call: Call) -> ToolOutput:
@@ -218,5 +218,3 @@ def _run_generator(invoke: Invoke, call: Call) -> Any:
     finally:
         generator.close()
     return last
-
-

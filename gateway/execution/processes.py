@@ -1,7 +1,7 @@
 """A tool call in a process of its own: `isolation="process"`, for code that must be stoppable by force.
 
-One fresh interpreter a call, in its own session and so its own process group, talking over one socket pair:
-frames (`pipes`) come back, JSON lines go there. POSIX only. The inside of the process is `child`.
+One fresh interpreter a call, in its own session and so its own process group. Frames (`pipes`) come back over
+one socket pair, JSON lines go there over another. POSIX only. The inside of the process is `child`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol, cast
 
 from gateway.execution import pipes
@@ -39,12 +39,12 @@ POLL_SECONDS = 0.02
 # gateway found. `-P`: a module in the working directory must not pass for one of these.
 _BOOTSTRAP = """\
 import json, socket, sys
-channel = socket.socket(fileno=int(sys.argv[1]))
-size = int(channel.recv(16, socket.MSG_WAITALL) or sys.exit(1))
-handshake = json.loads(channel.recv(size, socket.MSG_WAITALL))
+frames, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+size = int(control.recv(16, socket.MSG_WAITALL) or sys.exit(1))
+handshake = json.loads(control.recv(size, socket.MSG_WAITALL))
 sys.path[:] = handshake["path"]
 from gateway.execution.child import main
-main(channel, handshake)
+main(frames, control, handshake)
 """
 
 
@@ -113,8 +113,11 @@ class ProcessJob:
         self._aborted_at: int | None = None
         self._unlisten: Callable[[], None] = _nothing
         self._process: subprocess.Popen[bytes] | None = None
-        self._transport: asyncio.Transport | None = None
-        self._frames = pipes.FrameReader(self._take)
+        self._frames: asyncio.Transport | None = None
+        # Apart from the frames: a write to a process that has just gone closes its transport, and with it
+        # would go the answer that is still unread.
+        self._control: asyncio.Transport | None = None
+        self._reader = pipes.FrameReader(self._take)
         self._pidfd: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
@@ -130,7 +133,7 @@ class ProcessJob:
         """Start the process and send it the call. A failure settles the job as `Raised`."""
         try:
             handshake = self._handshake()
-            ours = self._spawn()
+            frames, control = self._spawn()
         except (OSError, ValueError, TypeError, RecursionError, subprocess.SubprocessError) as error:
             self._settle(Raised(error, self._signal.aborted))
             self._gone.set()
@@ -138,14 +141,16 @@ class ProcessJob:
         self._watch()
         self._connected = True
         try:
-            transport, _ = await self._loop.create_unix_connection(lambda: _Channel(self), sock=ours)
+            self._frames, _ = await self._loop.create_unix_connection(lambda: _Frames(self), sock=frames)
+            self._control, _ = await self._loop.create_unix_connection(asyncio.Protocol, sock=control)
         except BaseException:
-            ours.close()
-            self._connected = False
-            self.kill()
+            self._connected = self._frames is not None
+            control.close()
+            if not self._connected:
+                frames.close()
+            self.close()
             raise
-        self._transport = transport
-        self._transport.write(b"%15d\n%b" % (len(handshake), handshake))
+        self._control.write(b"%15d\n%b" % (len(handshake), handshake))
         self._unlisten = self._signal.on_abort(self._aborted)
 
     def terminate(self) -> None:
@@ -160,8 +165,9 @@ class ProcessJob:
         """Give everything up: kill, and listen no more. An unsettled job settles when the process is gone."""
         self._unlisten()
         self.kill()
-        if self._transport:
-            self._transport.close()
+        for transport in (self._frames, self._control):
+            if transport:
+                transport.close()
 
     async def wait_gone(self) -> None:
         """Wait until the process is gone and nothing is left to clean up."""
@@ -169,15 +175,15 @@ class ProcessJob:
 
     def pause_reading(self) -> None:
         """Backpressure: take nothing more for now. Once its pipe is full, the tool's emits block."""
-        if self._transport and not self._paused:
+        if self._frames and not self._paused:
             self._paused = True
-            self._transport.pause_reading()
+            self._frames.pause_reading()
 
     def resume_reading(self) -> None:
         """The opposite of `pause_reading`."""
-        if self._transport and self._paused:
+        if self._frames and self._paused:
             self._paused = False
-            self._transport.resume_reading()
+            self._frames.resume_reading()
 
     # -- starting --
 
@@ -193,29 +199,28 @@ class ProcessJob:
         # Not the total encoder: arguments must arrive as they are, also integers that a browser cannot hold.
         return json.dumps(fields, default=_plain).encode()
 
-    def _spawn(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        try:
-            number = theirs.fileno()
+    def _spawn(self) -> tuple[socket.socket, socket.socket]:
+        with ExitStack() as theirs, ExitStack() as ours:
+            kept, passed = [], []
+            for _ in range(2):
+                here, there = socket.socketpair()
+                kept.append(ours.enter_context(here))
+                passed.append(theirs.enter_context(there).fileno())
+                here.setblocking(False)
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own code
-                [sys.executable, "-P", "-c", _BOOTSTRAP, str(number)],
+                [sys.executable, "-P", "-c", _BOOTSTRAP, *map(str, passed)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(number,),
+                pass_fds=passed,
                 start_new_session=True,
             )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        return ours
+            ours.pop_all()
+        return kept[0], kept[1]
 
     # -- what the process says --
 
     def _received(self, data: bytes) -> None:
         try:
-            self._frames.feed(data)
+            self._reader.feed(data)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about this one call
             self._settle(Raised(error, self._signal.aborted))
             self.close()
@@ -273,8 +278,8 @@ class ProcessJob:
                 self._loop.call_soon_threadsafe(self._write, line)
 
     def _write(self, line: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
-            self._transport.write(line)
+        if self._control and not self._control.is_closing():
+            self._control.write(line)
 
     # -- its end --
 
@@ -289,14 +294,10 @@ class ProcessJob:
             self._loop.call_later(POLL_SECONDS, self._poll)
 
     def _poll(self) -> None:
-        # Looks without reaping: the number must still be the group's when `_exited` kills the rest of it.
-        running = False
-        with suppress(ChildProcessError):  # the application lets the system reap its children
-            running = os.waitid(os.P_PID, self.pid or 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-        if running:
-            self._loop.call_later(POLL_SECONDS, self._poll)
-        else:
+        if self._process is None or _has_exited(self._process):
             self._exited()
+        else:
+            self._loop.call_later(POLL_SECONDS, self._poll)
 
     def _exited(self) -> None:
         """The process is gone, not reaped yet: until then nobody else can have its number."""
@@ -304,8 +305,8 @@ class ProcessJob:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
-        self.kill()
         if self._process:
+            _signal_group(self._process.pid, signals.SIGKILL)
             self._process.wait()
         if self._timer:
             self._timer.cancel()
@@ -317,8 +318,8 @@ class ProcessJob:
     def _drained(self) -> None:
         if self._paused:
             self._timer = self._loop.call_later(DRAIN_SECONDS, self._drained)
-        elif self._transport:
-            self._transport.abort()
+        elif self._frames:
+            self._frames.abort()
 
     def _disconnected(self) -> None:
         self._connected = False
@@ -331,6 +332,8 @@ class ProcessJob:
         """The process is reaped and has nothing more to say."""
         if self._timer:
             self._timer.cancel()
+        if self._control:
+            self._control.close()
         returncode = self._process.returncode if self._process else 0
         self._settle(Raised(ProcessDied(returncode), self._signal.aborted))
         self._gone.set()
@@ -350,15 +353,12 @@ class ProcessJob:
             self.future.set_result(settled)
 
     def _send_signal(self, number: int) -> None:
-        process = self._process
-        if process and process.returncode is None:
-            # macOS says "not permitted" for a group in which only the dead are left.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
+        if self._process and not self._reaped:
+            _signal_group(self._process.pid, number)
 
 
-class _Channel(asyncio.Protocol):
-    """The loop's side of the socket pair."""
+class _Frames(asyncio.Protocol):
+    """Our end of the socket that the frames come over."""
 
     def __init__(self, job: ProcessJob) -> None:
         self._job = job
@@ -368,6 +368,21 @@ class _Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._job._disconnected()
+
+
+def _signal_group(group: int, number: int) -> None:
+    # macOS says "not permitted" for a group in which only the dead are left.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
+    """Look without reaping where the system can, so that nobody else gets the number meanwhile."""
+    if sys.platform == "darwin":
+        return process.poll() is not None
+    with suppress(ChildProcessError):  # raised where the application lets the system reap its children
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return True
 
 
 def _main_module() -> dict[str, str] | None:

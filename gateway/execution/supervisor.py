@@ -23,7 +23,7 @@ from gateway.execution.live import LiveRun
 from gateway.execution.threads import ThreadPool
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
-from gateway.stores.base import Store, StopRequest
+from gateway.stores.base import StopRequest, Store
 
 __all__ = ["RunSpec", "Supervisor"]
 
@@ -35,9 +35,11 @@ Job = Callable[[LiveRun, Executor, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """A run to start. `prepare` registers its calls, before anybody can stop it; `job` runs them and returns the result.
+    """A run to start.
 
-    `context` makes what tools see as `ctx.context`, entered for the run's life. `fingerprint` tells equal requests.
+    `prepare` registers its calls, before anybody can stop it; `job` runs them and returns the result. `context` makes
+    what tools see as `ctx.context`, entered for the run's life. `fingerprint` tells equal requests;
+    `messages` is the JSON of the history that an agent's request brought.
     """
 
     key: RunKey
@@ -51,6 +53,7 @@ class RunSpec:
     parent_run_id: str | None = None
     on_disconnect: str | None = None
     disconnect_grace: float | None = None
+    messages: bytes | None = None
 
 
 class Supervisor:
@@ -111,7 +114,12 @@ class Supervisor:
         """
         self._admit(spec)
         record = RunRecord(
-            spec.key, spec.thread_id, spec.agent, created_at=time(), parent_run_id=spec.parent_run_id
+            spec.key,
+            spec.thread_id,
+            spec.agent,
+            created_at=time(),
+            parent_run_id=spec.parent_run_id,
+            messages=spec.messages,
         )
         created = await self.store.create(record, spec.fingerprint, self.worker)
         if created.lease is None:
@@ -141,9 +149,7 @@ class Supervisor:
         began = monotonic()
         audit.info("run %s started: agent %s, %s", run.key.run_id, spec.agent, spec.caller.session_label)
         limit = self.settings.run_timeout
-        timer = (
-            asyncio.get_running_loop().call_later(limit, run.stop, "run_timeout") if limit else None
-        )
+        timer = asyncio.get_running_loop().call_later(limit, run.stop, "run_timeout") if limit else None
         try:
             await self._work(run, spec)
         finally:

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import Forbidden
+from gateway.errors import GatewayError, Unauthenticated
+from gateway.execution.context import AuthContext
 from gateway.execution.registry import Registry
 from gateway.execution.tools import Tool
 from gateway.http.engine import Engine
+from gateway.http.guard import check_address, check_host, check_origin, cors_headers, preflight
 from gateway.http.page import page_routes
-from gateway.http.responses import REQUEST_ID, error_response
+from gateway.http.responses import HEADERS, REQUEST_ID, error_response
 from gateway.http.routes import Routes
+from gateway.http.sessions import AUTH
 from gateway.http.stream import RAW_SEND
 from gateway.settings import Settings
 
 __all__ = ["Gateway"]
+
+Authenticate = Callable[[HTTPConnection], Awaitable[AuthContext | None]]
+
+# What a load balancer asks, which has no credentials and learns nothing.
+OPEN_TO_ALL = frozenset({"healthz", "readyz"})
 
 logger = logging.getLogger("gateway")
 
@@ -34,19 +42,26 @@ class Gateway:
 
     `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `context` is what
     tools see as `ctx.context`: a value, a callable of the starting connection, or an async context manager that is
-    entered for the run's life. Every other keyword is a field of `Settings`, read at start-up: it beats the environment
-    and is beaten by the command line. Raises `TypeError` for an unknown keyword, `ValueError` for two tools of one name.
-    Source: contract 1 and 2.
+    entered for the run's life; `authenticate` says who calls, and without it only this machine is served. Every other
+    keyword is a field of `Settings`, read at start-up: it beats the environment and is beaten by the command line.
+    Raises `TypeError` for an unknown keyword, `ValueError` for two tools of one
+    name. Source: contract 1 and 2.
     """
 
     def __init__(
-        self, tools: Iterable[Tool | Callable[..., Any]] = (), *, context: Any = None, **options: Any
+        self,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        *,
+        context: Any = None,
+        authenticate: Authenticate | None = None,
+        **options: Any,
     ) -> None:
         unknown = sorted(set(options) - set(Settings.model_fields))
         if unknown:
             raise TypeError(f"Gateway has no setting {', '.join(unknown)}.")
         self.tools = Registry(tools)
         self._context = context
+        self._authenticate = authenticate
         self._options = options
         self._engine: Engine | None = None
         self._router: Router | None = None
@@ -102,17 +117,35 @@ class Gateway:
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[REQUEST_ID] = uuid.uuid4().hex
+        scope[HEADERS] = {"x-request-id": scope[REQUEST_ID]}
         scope[RAW_SEND] = send
         try:
             engine = self._engine or await self.startup()
-            _admit(HTTPConnection(scope), engine.settings)
-            assert self._router is not None  # noqa: S101 - set together with the engine
-            scope["app"] = self  # tells the router to raise its 404 and 405, for they have our error body
-            await self._router(scope, receive, send)
-        except (HTTPException, Forbidden) as error:
-            response = error_response(error)
-            response.headers["x-request-id"] = scope[REQUEST_ID]
-            await response(scope, receive, send)
+            answer = await self._admit(HTTPConnection(scope), engine.settings)
+            if answer is None:
+                assert self._router is not None  # noqa: S101 - set together with the engine
+                scope["app"] = self  # tells the router to raise its 404 and 405, for they have our error body
+                await self._router(scope, receive, send)
+                return
+        except (HTTPException, GatewayError) as error:
+            answer = error_response(error)
+        answer.headers.update(scope[HEADERS])
+        await answer(scope, receive, send)
+
+    async def _admit(self, connection: HTTPConnection, settings: Settings) -> Response | None:
+        """Raises what refuses a request before any route sees it; answers a CORS preflight."""
+        check_host(connection, settings)
+        check_address(connection, settings, authenticates=self._authenticate is not None)
+        if (granted := preflight(connection, settings)) is not None:
+            return Response(status_code=204, headers=granted)
+        connection.scope[HEADERS].update(cors_headers(connection, settings))
+        check_origin(connection, settings)
+        if self._authenticate is not None and connection.scope["path"].rpartition("/")[2] not in OPEN_TO_ALL:
+            auth = await self._authenticate(connection)
+            if auth is None and not settings.allow_anonymous:
+                raise Unauthenticated("This gateway wants to know who calls.")
+            connection.scope[AUTH] = auth
+        return None
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -125,20 +158,3 @@ class Gateway:
         await receive()
         await self.shutdown()
         await send({"type": "lifespan.shutdown.complete"})
-
-
-def _admit(connection: HTTPConnection, settings: Settings) -> None:
-    """Without an authenticator only this machine is served, unless the operator said otherwise (contract 8)."""
-    if not settings.allow_anonymous and not is_loopback(connection.client.host if connection.client else None):
-        message = "This gateway serves callers without credentials on this machine only."
-        raise Forbidden(message, code="anonymous_not_allowed")
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether an address is this machine's own; `None` is a Unix socket, `testclient` Starlette's test client."""
-    if host in (None, "localhost", "testclient"):
-        return True
-    try:
-        return ipaddress.ip_address(str(host)).is_loopback
-    except ValueError:
-        return False

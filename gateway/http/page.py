@@ -30,7 +30,9 @@ def page_routes() -> list[Route | Mount]:
     folder = page_folder()
 
     async def index(request: Request) -> Response:
-        response = FileResponse(folder / "index.html", headers={"content-security-policy": CSP, "cache-control": "no-cache"})
+        response = FileResponse(
+            folder / "index.html", headers={"content-security-policy": CSP, "cache-control": "no-cache"}
+        )
         if identify(request).owner is None:
             response.set_cookie(
                 COOKIE,

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import TypeVar
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from gateway.errors import NotFound, RequestError, TooLarge, UnsupportedMediaType
 from gateway.run.records import RunRecord
 from gateway.wire.inputs import valid_id
 
-__all__ = ["cursor_of", "path_id", "prefers_async", "read_body", "wants_json"]
-
-T = TypeVar("T")
+__all__ = ["cursor_of", "expired_details", "parameter", "path_id", "prefers_async", "read_body", "wants_json"]
 
 _CURSOR = re.compile(r"-1|[0-9]{1,18}")
+
+
+def parameter(query: QueryParams, name: str, default: float, low: float, high: float) -> float:
+    """A number of the query; `RequestError` that names it when it is none or out of bounds."""
+    given = query.get(name)
+    if given is None:
+        return default
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        message = f"{name} must be a number from {low:g} to {high:g}."
+        raise RequestError(message, details=[{"field": name, "message": message}])
+    return value
 
 
 async def read_body(request: Request, limit: int) -> bytes:

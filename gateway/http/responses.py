@@ -19,6 +19,7 @@ __all__ = ["Endpoint", "JSON", "error_response"]
 logger = logging.getLogger("gateway")
 
 REQUEST_ID = "gateway.request_id"
+HEADERS = "gateway.headers"  # what every answer to a request must carry
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -35,7 +36,12 @@ def error_response(error: Exception) -> Response:
     """`{"error": {"code", "message", "details"?}}` with the error's status; unknown errors are 500 and say nothing."""
     headers: Mapping[str, str] = {}
     if isinstance(error, HTTPException):
-        status, code, message, details = error.status_code, _HTTP_CODES.get(error.status_code, "http_error"), error.detail, None
+        status, code, message, details = (
+            error.status_code,
+            _HTTP_CODES.get(error.status_code, "http_error"),
+            error.detail,
+            None,
+        )
         headers = error.headers or {}
     elif isinstance(error, GatewayError):
         status, code, message, details = error.status, error.code, error.message, error.details
@@ -64,5 +70,5 @@ class Endpoint:
             return
         except Exception as error:  # noqa: BLE001 - the boundary of HTTP: every error is an answer
             response = error_response(error)
-        response.headers["x-request-id"] = scope[REQUEST_ID]
+        response.headers.update(scope[HEADERS])
         await response(scope, receive, send)

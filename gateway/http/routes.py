@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.errors import Conflict, CursorExpired, NotFound, RequestError
+from gateway.errors import NotFound, RequestError
+from gateway.http.agent_runs import TOOLS_AGENT, agent_spec
+from gateway.http.capabilities import agent_item, capabilities
 from gateway.http.engine import Engine
-from gateway.http.requests import (
-    cursor_of,
-    expired_details,
-    path_id,
-    prefers_async,
-    read_body,
-    wants_json,
-)
+from gateway.http.requests import parameter, path_id, prefers_async, read_body, wants_json
 from gateway.http.responses import JSON, Endpoint
+from gateway.http.run_start import checked_cursor, rejoin, stream_run
 from gateway.http.sessions import identify
-from gateway.http.tool_runs import ToolRun, output_of
-from gateway.run.records import RunRecord
-from gateway.stores.base import Bounds, StopRequest
+from gateway.http.threads import known_thread, messages_of, runs_of_thread, thread_view, ui_messages
+from gateway.http.tool_runs import tool_spec
+from gateway.http.waiting import output_of, wait_until_over
+from gateway.run.state import State
+from gateway.stores.base import StopRequest
 from gateway.wire.inputs import StopInput, parse_body
 
 __all__ = ["Routes"]
 
 MAX_STOP_BODY = 16 * 1024
+MAX_WAIT = 25.0  # seconds: below the idle limit of every proxy that is in wide use
+MAX_PAGE = 200
 
 
 class Routes:
@@ -38,6 +37,11 @@ class Routes:
     def table(self) -> list[Route]:
         """Every path with its methods; paths are relative to where the gateway is mounted."""
         return [
+            Route("/agents", Endpoint(self.list_agents), methods=["GET"]),
+            Route("/agents/{agent}", Endpoint(self.run_agent), methods=["POST"]),
+            Route("/agents/{agent}", Endpoint(self.join_agent), methods=["GET"]),
+            Route("/agents/{agent}/capabilities", Endpoint(self.agent_capabilities), methods=["GET"]),
+            Route("/capabilities", Endpoint(self.capabilities), methods=["GET"]),
             Route("/tools", Endpoint(self.list_tools), methods=["GET"]),
             Route("/tools/{tool}", Endpoint(self.run_tool), methods=["POST"]),
             Route("/runs", Endpoint(self.list_runs), methods=["GET"]),
@@ -45,9 +49,47 @@ class Routes:
             Route("/runs/{run_id}/events", Endpoint(self.follow), methods=["GET"]),
             Route("/runs/{run_id}/stop", Endpoint(self.stop_run), methods=["POST"]),
             Route("/runs/{run_id}/tool-calls/{call_id}/stop", Endpoint(self.stop_call), methods=["POST"]),
+            Route("/threads/{thread_id}", Endpoint(self.get_thread), methods=["GET"]),
+            Route("/threads/{thread_id}/stop", Endpoint(self.stop_thread), methods=["POST"]),
             Route("/healthz", Endpoint(self.healthz), methods=["GET"]),
             Route("/readyz", Endpoint(self.readyz), methods=["GET"]),
         ]
+
+    # -- agents --
+
+    async def list_agents(self, request: Request) -> Response:
+        identify(request)
+        return JSON({"items": [agent_item(TOOLS_AGENT)]})
+
+    async def run_agent(self, request: Request) -> Response:
+        return await stream_run(self._engine, request, await agent_spec(self._engine, request))
+
+    async def join_agent(self, request: Request) -> Response:
+        """Joins a run of the agent (`runId`), or shows what a thread holds (`threadId`); never starts anything."""
+        engine, agent, query = self._engine, self._agent(request), request.query_params
+        if run_id := query.get("runId"):
+            return await rejoin(engine, request, await engine.find(request, run_id), agent)
+        thread_id = query.get("threadId")
+        if thread_id is None:
+            raise RequestError("runId or threadId is needed.", details=[{"field": "runId", "message": "missing"}])
+        runs = await runs_of_thread(engine, request, thread_id)
+        active = [run.key.run_id for run in runs if not run.over and run.agent == agent]
+        messages = ui_messages(await messages_of(engine, runs))
+        return JSON({"messages": messages, "activeRun": {"runId": active[-1]} if active else None, "interrupts": None})
+
+    async def agent_capabilities(self, request: Request) -> Response:
+        self._agent(request)
+        return await self.capabilities(request)
+
+    async def capabilities(self, request: Request) -> Response:
+        identify(request)
+        return JSON(capabilities(self._engine.settings, self._engine.tools))
+
+    def _agent(self, request: Request) -> str:
+        agent: str = request.path_params["agent"]
+        if agent != TOOLS_AGENT:
+            raise NotFound(f"No agent {agent!r}.", code="agent_not_found")
+        return agent
 
     # -- tools --
 
@@ -58,73 +100,62 @@ class Routes:
 
     async def run_tool(self, request: Request) -> Response:
         engine = self._engine
-        run = await ToolRun.read(engine, request)
-        if request.headers.get("last-event-id"):
-            return await self._read_again(request, run.key.run_id)
         background = prefers_async(request)
-        run.check(background=background)
+        spec = await tool_spec(engine, request, background=background)
         if not background and not wants_json(request):
-            engine.viewers.admit(run.key)
-        record, _ = await engine.supervisor.start(run.spec())
-        if background:
-            headers = {"location": f"{request.scope.get('root_path', '')}/runs/{record.key.run_id}"}
-            return JSON(record.to_wire(), status_code=202, headers=headers)
-        if wants_json(request):
+            return await stream_run(engine, request, spec)
+        record, _ = await engine.supervisor.start(spec)
+        if not background:
             return await output_of(engine, request, record.key)
-        return engine.stream(record.key, 0)
-
-    async def _read_again(self, request: Request, run_id: str) -> Response:
-        """A POST with `Last-Event-ID` comes from a client that lost its connection: it only reads."""
-        record = await self._engine.find(request, run_id)
-        cursor, bounds = await self._cursor(request, record)
-        if bounds.over and cursor == bounds.last:
-            return Response(media_type="text/event-stream")
-        return self._engine.stream(record.key, cursor)
+        headers = {"location": f"{request.scope.get('root_path', '')}/runs/{record.key.run_id}"}
+        return JSON(record.to_wire(), status_code=202, headers=headers)
 
     # -- runs --
 
     async def list_runs(self, request: Request) -> Response:
-        identity = identify(request)
-        limit = request.query_params.get("limit", "50")
-        if not limit.isdecimal() or not 1 <= int(limit) <= 200:
-            raise RequestError("limit must be 1 to 200.", details=[{"field": "limit", "message": "1 to 200"}])
+        identity, query = identify(request), request.query_params
+        limit = int(parameter(query, "limit", 50, 1, MAX_PAGE))
+        status = query.get("status")
+        if status is not None and status not in {state.value for state in State}:
+            raise RequestError("status is not one.", details=[{"field": "status", "message": f"not one: {status!r}"}])
         if identity.owner is None:
             return JSON({"items": [], "next": None})
         page = await self._engine.store.list_runs(
-            identity.owner,
-            thread_id=request.query_params.get("threadId"),
-            status=request.query_params.get("status"),
-            limit=int(limit),
-            after=request.query_params.get("after"),
+            identity.owner, thread_id=query.get("threadId"), status=status, limit=limit, after=query.get("after")
         )
         return JSON({"items": [record.to_wire() for record in page.items], "next": page.next})
 
     async def get_run(self, request: Request) -> Response:
         record = await self._engine.find(request, path_id(request, "run_id"))
+        wait = parameter(request.query_params, "wait", 0, 0, MAX_WAIT)
+        if wait and not record.over:
+            await wait_until_over(self._engine, record.key, wait)
+            record = await self._engine.store.get(record.key) or record
         return JSON(record.to_wire())
 
     async def follow(self, request: Request) -> Response:
         record = await self._engine.find(request, path_id(request, "run_id"))
-        cursor, bounds = await self._cursor(request, record)
+        cursor, bounds = await checked_cursor(self._engine, request, record)
         if bounds.over and cursor == bounds.last:
             return Response(status_code=204)
         self._engine.viewers.admit(record.key)
         return self._engine.stream(record.key, cursor)
 
-    async def _cursor(self, request: Request, record: RunRecord) -> tuple[int, Bounds]:
-        """The cursor of a request on a run, checked against what the store still has."""
-        cursor = cursor_of(request)
-        bounds = await self._engine.store.bounds(record.key)
-        if bounds is None:
-            raise NotFound("No such run.", code="run_not_found")
-        if cursor > bounds.last:
-            if not bounds.over:
-                raise Conflict(f"The run has no event {cursor} yet.", code="cursor_ahead")
-            return bounds.last - 1, bounds
-        if cursor < bounds.first - 1:
-            details = expired_details(bounds.first, bounds.last, record)
-            raise CursorExpired("The events after this cursor are gone.", details=details)
-        return cursor, bounds
+    # -- threads --
+
+    async def get_thread(self, request: Request) -> Response:
+        thread_id = path_id(request, "thread_id")
+        runs = await known_thread(self._engine, request, thread_id)
+        return JSON(await thread_view(self._engine, thread_id, runs))
+
+    async def stop_thread(self, request: Request) -> Response:
+        runs = await known_thread(self._engine, request, path_id(request, "thread_id"))
+        stop, _ = parse_body(StopInput, await read_body(request, MAX_STOP_BODY))
+        active = [run for run in runs if not run.over]
+        for run in active:
+            await self._engine.supervisor.stop(StopRequest(run.key, "user", stop.reason))
+        ids = [run.key.run_id for run in active]
+        return JSON({"runIds": ids}, status_code=202 if ids else 200)
 
     # -- Stop --
 
@@ -158,5 +189,3 @@ class Routes:
         if self._engine.supervisor.draining:
             return JSON({"status": "draining"}, status_code=503)
         return JSON({"status": "ready"})
-
-

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import secrets
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from starlette.requests import HTTPConnection
 
 from gateway.errors import RequestError
-from gateway.execution.context import Caller
+from gateway.execution.context import AuthContext, Caller
 
-__all__ = ["COOKIE", "Identity", "identify", "new_session"]
+__all__ = ["AUTH", "COOKIE", "Identity", "caller", "identify", "new_session"]
 
 COOKIE = "agui_session"
 _SESSION = re.compile(r"[A-Za-z0-9_-]{16,128}")
@@ -20,11 +21,15 @@ _SESSION = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _HEADERS = frozenset({"accept-language", "user-agent", "x-request-id", "traceparent"})
 
 
+AUTH = "gateway.auth"
+
+
 class Identity(NamedTuple):
-    """`owner` is None for a caller without session: what it starts is a capability."""
+    """`owner` is None for a caller without subject and session: what it starts is a capability."""
 
     owner: str | None
     session_id: str
+    auth: AuthContext | None = None
 
 
 def new_session() -> str:
@@ -33,35 +38,45 @@ def new_session() -> str:
 
 
 def identify(connection: HTTPConnection) -> Identity:
-    """The session of a request: `X-Session-Id`, else the page's cookie; `RequestError` for a malformed header."""
-    session = connection.headers.get("x-session-id")
-    if session is not None:
-        if not _SESSION.fullmatch(session):
-            raise RequestError(
-                "X-Session-Id must be 16 to 128 of A-Z a-z 0-9 _ -",
-                details=[{"field": "X-Session-Id", "message": "malformed"}],
-            )
-    else:
-        session = connection.cookies.get(COOKIE)
-        if session is None or not _SESSION.fullmatch(session):
-            return Identity(None, f"anon:{secrets.token_urlsafe(16)}")
+    """Who a request comes from; `RequestError` for a malformed `X-Session-Id`.
+
+    The owner is the authenticated subject when there is one, then the session only scopes what it sees; else the
+    session of the header, else of the page's cookie.
+    """
+    session = _session(connection)
+    auth: AuthContext | None = connection.scope.get(AUTH)
+    if auth is not None:
+        subject = quote(auth.subject, safe="")
+        return Identity(f"user:{subject}", f"user:{subject}:{session or 'default'}", auth)
+    if session is None:
+        return Identity(None, f"anon:{secrets.token_urlsafe(16)}")
     return Identity(f"anon:{session}", f"anon:{session}")
 
 
-def caller(connection: HTTPConnection, identity: Identity, request_id: str) -> Caller:
-    """What a run keeps of the request that starts it."""
+def _session(connection: HTTPConnection) -> str | None:
+    session = connection.headers.get("x-session-id")
+    if session is None:
+        session = connection.cookies.get(COOKIE)
+        return session if session is not None and _SESSION.fullmatch(session) else None
+    if not _SESSION.fullmatch(session):
+        raise RequestError(
+            "X-Session-Id must be 16 to 128 of A-Z a-z 0-9 _ -",
+            details=[{"field": "X-Session-Id", "message": "malformed"}],
+        )
+    return session
+
+
+def caller(connection: HTTPConnection, identity: Identity, request_id: str, **metadata: Any) -> Caller:
+    """What a run keeps of the request that starts it; `metadata` is what an agent's body adds for its tools."""
     client_request_id = connection.headers.get("x-request-id")
-    headers = {
-        name: value
-        for name, value in connection.headers.items()
-        if name in _HEADERS or name.startswith("mcp-")
-    }
-    metadata: dict[str, Any] = {
+    headers = {name: value for name, value in connection.headers.items() if name in _HEADERS or name.startswith("mcp-")}
+    shown: dict[str, Any] = {
         "headers": headers,
         "forwarded_props": {},
         "context": [],
         "client_tools": [],
         "client_request_id": client_request_id,
+        **metadata,
     }
     return Caller(
         request_id=request_id,
@@ -69,5 +84,6 @@ def caller(connection: HTTPConnection, identity: Identity, request_id: str) -> C
         owner=identity.owner,
         client_request_id=client_request_id,
         address=connection.client.host if connection.client else None,
-        metadata=metadata,
+        auth=identity.auth,
+        metadata=shown,
     )

@@ -1,8 +1,8 @@
 """An append-only log of frames with cursors: what every viewer of a run reads.
 
 Frames are kept in a short tail; whenever the tail would pass 64 KiB it is sealed into one block of bytes that all
-readers share, so replaying costs a slice and no joins. A cursor is the number of the last frame a reader has seen (0: none), so
-a position is arithmetic, and old blocks can leave from the front without renumbering.
+readers share, so replaying costs a slice and no joins. A cursor is the number of the last frame a reader has seen
+(0: none), so a position is arithmetic, and old blocks can leave from the front without renumbering.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. `status` is a state of `run.state`; `result` is the JSON of a `/tools` run's output."""
+    """One run. `status` is a state of `run.state`; `result` is the JSON of a `/tools` run's output, `messages`
+    that of the history which an agent's request brought."""
 
     key: RunKey
     thread_id: str
@@ -74,6 +75,7 @@ class RunRecord:
     error: Mapping[str, str] | None = None
     calls: tuple[CallRecord, ...] = ()
     result: bytes | None = None
+    messages: bytes | None = None
     stop_requested: str | None = None
 
     @property

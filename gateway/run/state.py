@@ -106,9 +106,7 @@ class RunMachine:
         self._act(Act.START)
         self.record = replace(self.record, status=self.state.value, started_at=now)
         record = self.record
-        return self._write(
-            events.run_started(_ms(now), record.thread_id, record.key.run_id, record.parent_run_id)
-        )
+        return self._write(events.run_started(_ms(now), record.thread_id, record.key.run_id, record.parent_run_id))
 
     def emit(self, event: Mapping[str, Any]) -> bytes:
         """Any event between start and end; raises `OrderError` where the verifier would refuse it."""

@@ -3,10 +3,10 @@
 The promises, in the words that tests use:
 
 - **Keys.** A run is named by its owner and its id; the index by thread belongs to the owner too.
-- **Creation is atomic.** Of any number of `create` calls with one key exactly one gets a lease; the others get the record,
-  or `Conflict` when their fingerprint differs.
-- **Appending is idempotent by number.** The run numbers its frames; the store takes `last + 1` and skips what it has, so
-  a caller peeks, appends, and only then forgets: a cancel at any await loses and doubles nothing.
+- **Creation is atomic.** Of any number of `create` calls with one key exactly one gets a lease; the others get the
+  record, or `Conflict` when their fingerprint differs.
+- **Appending is idempotent by number.** The run numbers its frames; the store takes `last + 1` and skips what it has,
+  so a caller peeks, appends, and only then forgets: a cancel at any await loses and doubles nothing.
 - **Fencing.** Only the newest lease of a run may append; an older one gets `Fenced`.
 - **Readers are cursors.** Every follower, early or late, sees every frame after its cursor once, in order, and then the
   end. A cursor whose frames are gone gets `CursorExpired`.
@@ -19,9 +19,10 @@ Times are the store's own (Unix seconds), so that workers need not agree on a cl
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ContextManager, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from gateway.run.records import RunKey, RunRecord
 
@@ -127,8 +128,11 @@ class Ticket:
 class Follower(Protocol):
     """A reader of one run: `async for data in follower` yields frames joined to pieces, and ends with the run.
 
-    `wake()` makes a waiting iteration yield `b""`; `close()` ends it. Both are for the loop's thread.
+    `cursor` is the number of the last frame it yielded; `wake()` makes a waiting iteration yield `b""`; `close()` ends
+    it. Both are for the loop's thread.
     """
+
+    cursor: int
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
     async def __anext__(self) -> bytes: ...
@@ -143,8 +147,8 @@ class RunWriter(Protocol):
     this order, together with the record that was saved last. `flush` returns when all of it is stored.
     """
 
-    lock: ContextManager[Any]
-
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
     @property
     def pending_bytes(self) -> int: ...
     def write(self, frame: bytes, *, batch: bool = False) -> None: ...

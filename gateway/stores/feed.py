@@ -1,8 +1,8 @@
 """The log of one run in this process, and those who follow it.
 
 Writers may be on any thread; followers live on the loop. An emit is in the log when `append` returns; only the wake-up
-waits: after a quiet time for the next loop iteration, while events come quickly until one iteration brought nothing new,
-at most 2 ms (performance.md 1). Followers are woken in slices, so that Stop and new requests get in between.
+waits: after a quiet time for the next loop iteration, while events come quickly until one iteration brought nothing
+new, at most 2 ms (performance.md 1). Followers are woken in slices, so that Stop and new requests get in between.
 """
 
 from __future__ import annotations

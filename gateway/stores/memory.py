@@ -136,9 +136,7 @@ class MemoryStore(MemoryState):
         entry = self._runs.get(key)
         return None if entry is None else entry.current()
 
-    async def append(
-        self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None
-    ) -> None:
+    async def append(self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None) -> None:
         entry = self._entry(lease.key)
         writer = MemoryWriter(self, entry, lease)
         with writer.lock:
@@ -172,9 +170,7 @@ class MemoryStore(MemoryState):
             ids = ids[ids.index(after) + 1 :] if after in ids else []
         found = [self._runs[RunKey(owner, run_id)].current() for run_id in ids]
         items = [
-            record
-            for record in found
-            if thread_id in (None, record.thread_id) and status in (None, record.status)
+            record for record in found if thread_id in (None, record.thread_id) and status in (None, record.status)
         ]
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].key.run_id if more else None)

@@ -15,9 +15,10 @@ from pydantic.alias_generators import to_camel
 from gateway.errors import RequestError
 from gateway.wire.codec import decode
 
-__all__ = ["StopInput", "ToolRunInput", "fingerprint", "parse_body", "valid_id"]
+__all__ = ["Input", "Seconds", "StopInput", "ToolRunInput", "fingerprint", "parse_body", "refuse", "valid_id"]
 
 MAX_ID = 200
+MAX_DETAILS = 50  # a body can be wrong in a million places; nobody reads more
 
 
 def valid_id(value: str) -> str:
@@ -75,12 +76,17 @@ def parse_body(model: type[Model], body: bytes) -> tuple[Model, Any]:
     try:
         return model.model_validate(parsed), parsed
     except ValidationError as error:
-        details = [
-            {"field": ".".join(map(str, item["loc"])), "message": item["msg"]}
-            for item in error.errors(include_url=False, include_input=False)
-        ]
-        named = "; ".join(f"{item['field']}: {item['message']}" for item in details)
-        raise RequestError(f"The body does not fit: {named}", details=details) from None
+        raise refuse(error) from None
+
+
+def refuse(error: ValidationError, prefix: str = "") -> RequestError:
+    """The refusal for a body that does not fit: its message and `details` name each field, `prefix` before it."""
+    details = [
+        {"field": prefix + ".".join(map(str, item["loc"])), "message": item["msg"]}
+        for item in error.errors(include_url=False, include_input=False, include_context=False)[:MAX_DETAILS]
+    ]
+    named = "; ".join(f"{item['field']}: {item['message']}" for item in details)
+    return RequestError(f"The body does not fit: {named}", details=details)
 
 
 def fingerprint(path: str, parsed: Any) -> bytes:

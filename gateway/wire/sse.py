@@ -34,7 +34,7 @@ class MessageTooLarge(ValueError):
 
 
 class Message(NamedTuple):
-    """`data` is the lines joined by LF, not decoded; `id` the last one sent so far; `event` None if not named."""
+    """`data`: the lines joined by LF, not decoded; `id`: the last one sent so far; `event`: None if not named."""
 
     data: bytes
     id: str | None
@@ -44,9 +44,9 @@ class Message(NamedTuple):
 class Decoder:
     """Feed it chunks cut anywhere; it returns the messages that they complete.
 
-    `retry_ms` and `last_event_id` are those to reconnect with. They outlive `close()`, after which the decoder
-    stands at the start of another stream. The only error is `MessageTooLarge`, for good until `close()`;
-    messages before the one that is too large are returned first.
+    `retry_ms` and `last_event_id` are those to reconnect with. They outlive `close()`, after which the
+    decoder stands at the start of another stream. The only error is `MessageTooLarge`, for good until
+    `close()`; messages before the one that is too large are returned first.
     """
 
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
@@ -60,9 +60,7 @@ class Decoder:
         self._line = bytearray()  # the line without an end so far: bytearray grows in place, chunk by chunk
         self._after_cr = False
         self._too_large = False
-        self._id = (
-            self.last_event_id
-        )  # of the message being read: one that is cut off must not move the cursor
+        self._id = self.last_event_id  # of the message being read: one that is cut off must not move the cursor
         self._clear_message()
 
     def _clear_message(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
@@ -22,13 +23,24 @@ def in_main(word: str) -> str:
 class Silent:
     """A sink that drops everything."""
 
-    def __getattr__(self, name: str) -> object:
-        return lambda *_: None
+    def emit(self, name: str, value: bytes, changes: Sequence[tuple[str, str]]) -> None: ...
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def log(self, level: int, message: str) -> None: ...
+
+    def flushed(self, done: Callable[[], None]) -> None: ...
+
+    def traceback(self, text: str) -> None: ...
 
 
 async def main(target: str, arguments: dict[str, str]) -> None:
     job = ProcessJob(
-        target=target, arguments=arguments, context={}, sink=Silent(), signal=AbortSignal()  # type: ignore[arg-type]
+        target=target,
+        arguments=arguments,
+        context={},
+        sink=Silent(),
+        signal=AbortSignal(),
     )
     await job.start()
     settled = await job.future

@@ -17,6 +17,11 @@ from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 
 
+def flush(ctx: Any) -> None:
+    """`flush` blocks here; the annotation speaks of async tools."""
+    ctx.flush()
+
+
 @tool(isolation="process")
 def add(a: int, b: int) -> int:
     return a + b
@@ -46,7 +51,7 @@ def spin_until_aborted(ctx: ToolContext) -> dict[str, Any]:
 
 @tool(isolation="process")
 def ignore_everything(ctx: ToolContext) -> None:
-    """Ignores SIGTERM and the abort, and has a child that would outlive it."""
+    """Ignores the abort and SIGTERM, and so does its child, by inheritance."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     ctx.emit_custom_event("ready", {"pid": os.getpid(), "grandchild": sleeper.pid})
@@ -110,14 +115,14 @@ def survive_alarms(ctx: ToolContext, alarms: int) -> int:
 @tool(isolation="process")
 def exit_now(ctx: ToolContext, code: int) -> None:
     ctx.emit_custom_event("before", {"code": code})
-    ctx.flush()
+    flush(ctx)
     os._exit(code)
 
 
 @tool(isolation="process")
 def kill_itself(ctx: ToolContext) -> None:
     ctx.emit_custom_event("before", {})
-    ctx.flush()
+    flush(ctx)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -139,7 +144,7 @@ def emit_many(ctx: ToolContext, count: int, flush_every: int = 0) -> int:
     for number in range(count):
         ctx.emit_custom_event("number", {"n": number})
         if flush_every and number % flush_every == 0:
-            ctx.flush()
+            flush(ctx)
     return count
 
 
@@ -226,7 +231,7 @@ def report(ctx: ToolContext) -> str:
     ctx.report_progress(math.nan)
     ctx.logger.warning("watch %s", "out")
     ctx.logger.debug("a detail")
-    logging.getLogger("gateway.tool").info("not through the context")
+    logging.getLogger(f"gateway.tools.{ctx.tool_name}").info("not through the context")
     try:
         ctx.report_progress("half")  # type: ignore[arg-type]
     except TypeError as error:
@@ -241,7 +246,7 @@ def flush_in_a_callback(ctx: ToolContext) -> str:
 
     def callback(reason: str) -> None:
         ctx.emit_custom_event("aborting", {"reason": reason})
-        ctx.flush()
+        flush(ctx)
         flushed.set()
 
     ctx.abort_signal.on_abort(callback)
@@ -258,16 +263,6 @@ def fork_and_emit(ctx: ToolContext) -> int:
     if pid:
         os.waitpid(pid, 0)
     return os.getpid()
-
-
-@tool(isolation="process")
-def emit_after_the_answer(ctx: ToolContext) -> str:
-    def late() -> None:
-        threading.main_thread().join()
-        ctx.emit_custom_event("late", {})
-
-    threading.Thread(target=late).start()
-    return "answered"
 
 
 @tool(isolation="process")

@@ -8,6 +8,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import uvloop
@@ -18,6 +19,10 @@ from gateway.errors import AbortError
 from gateway.execution.signals import REASONS, AbortSignal
 
 reasons = st.sampled_from(REASONS)
+
+
+def _note(called: list[tuple[int, str]], number: int, reason: str) -> None:
+    called.append((number, reason))
 
 
 @given(reasons, reasons)
@@ -60,7 +65,7 @@ def test_the_callbacks_that_were_not_removed_are_called_once_in_order(steps: lis
                 expected.pop()
             removers.pop()
         elif step == "add":
-            removers.append(signal.on_abort(lambda why, number=number: called.append((number, why))))
+            removers.append(signal.on_abort(partial(_note, called, number)))
             expected.append(number)
     signal.abort(reason)
     signal.abort(reason)
@@ -75,9 +80,7 @@ def test_a_callback_after_the_abort_is_called_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(3), KeyboardInterrupt()])
-def test_a_failing_callback_is_logged_and_stops_nobody(
-    error: BaseException, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_callback_is_logged_and_stops_nobody(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     signal = AbortSignal()
     called: list[str] = []
 

@@ -36,6 +36,10 @@ class Gate:
         return "through"
 
 
+def _second(_: object, second: object) -> object:
+    return second
+
+
 @pytest.fixture
 def pool() -> Iterator[ThreadPool]:
     pool = ThreadPool(2)
@@ -68,6 +72,13 @@ async def settled(job: Job[Any]) -> Any:
 async def begun(gate: Gate) -> None:
     async with asyncio.timeout(LONG):
         assert await asyncio.to_thread(gate.begun.wait, LONG)
+
+
+async def idle(pool: ThreadPool) -> None:
+    """A job settles just before its thread is idle; nobody is told of that."""
+    async with asyncio.timeout(LONG):
+        while pool._idle < pool.threads:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0)
 
 
 def ended(thread: threading.Thread | None) -> bool:
@@ -140,9 +151,7 @@ async def test_threads_are_daemons_named_in_order_and_started_when_needed(
 async def test_an_idle_thread_is_used_again_before_a_new_one_is_started(pool: ThreadPool) -> None:
     for _ in range(20):
         await settled(submit(pool, threading.get_ident))
-        async with asyncio.timeout(LONG):
-            while pool._idle < pool.threads:  # it settles just before it is idle
-                await asyncio.sleep(0)
+        await idle(pool)
     assert pool.threads == 1
 
 
@@ -205,9 +214,7 @@ async def test_the_moment_of_return_counts_not_the_moment_of_arrival(pool: Threa
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_an_answer_after_the_abort_says_so(
-    pool: ThreadPool, gates: Callable[[], Gate], fails: bool
-) -> None:
+async def test_an_answer_after_the_abort_says_so(pool: ThreadPool, gates: Callable[[], Gate], fails: bool) -> None:
     signal, gate = AbortSignal(), gates()
 
     def work() -> None:
@@ -227,9 +234,7 @@ async def test_an_answer_after_the_abort_says_so(
 # -- taking back and giving up --
 
 
-async def test_a_waiting_job_can_be_taken_back_and_never_runs(
-    pool: ThreadPool, gates: Callable[[], Gate]
-) -> None:
+async def test_a_waiting_job_can_be_taken_back_and_never_runs(pool: ThreadPool, gates: Callable[[], Gate]) -> None:
     held = [gates(), gates()]
     for gate in held:
         submit(pool, gate)
@@ -276,9 +281,7 @@ async def test_an_abandoned_thread_is_replaced_at_once_and_leaves_when_it_comes_
     pool.close()
 
 
-async def test_a_job_abandoned_before_its_start_never_runs(
-    pool: ThreadPool, gates: Callable[[], Gate]
-) -> None:
+async def test_a_job_abandoned_before_its_start_never_runs(pool: ThreadPool, gates: Callable[[], Gate]) -> None:
     held = [gates(), gates()]
     for gate in held:
         submit(pool, gate)
@@ -297,9 +300,7 @@ async def test_abandoning_a_finished_job_changes_nothing(pool: ThreadPool) -> No
     job = submit(pool, lambda: 1)
     answer = await settled(job)
     await settled(submit(pool, lambda: 2))
-    async with asyncio.timeout(LONG):
-        while pool._idle < pool.threads:
-            await asyncio.sleep(0)
+    await idle(pool)
     job.abandon()
     assert pool.abandoned == 0
     assert job.future.result() == answer
@@ -320,9 +321,7 @@ async def test_a_job_whose_awaiting_task_was_cancelled_does_not_start(
     assert ran == [2]
 
 
-async def test_a_result_that_nobody_waits_for_any_more_is_dropped(
-    pool: ThreadPool, gates: Callable[[], Gate]
-) -> None:
+async def test_a_result_that_nobody_waits_for_any_more_is_dropped(pool: ThreadPool, gates: Callable[[], Gate]) -> None:
     gate = gates()
     job = submit(pool, gate)
     await begun(gate)
@@ -355,9 +354,7 @@ async def test_a_closed_pool_drops_what_waits_finishes_what_runs_and_takes_no_mo
     assert pool.threads == 0
 
 
-def test_a_loop_that_closes_first_costs_the_pool_nothing(
-    pool: ThreadPool, gates: Callable[[], Gate]
-) -> None:
+def test_a_loop_that_closes_first_costs_the_pool_nothing(pool: ThreadPool, gates: Callable[[], Gate]) -> None:
     gate = gates()
 
     async def leave() -> None:
@@ -380,14 +377,12 @@ async def test_an_idle_thread_holds_nothing_of_its_last_job(pool: ThreadPool) ->
     async def run() -> tuple[weakref.ref[Big], weakref.ref[Big]]:
         argument, result = Big(), Big()
         references = weakref.ref(argument), weakref.ref(result)
-        await settled(submit(pool, lambda argument=argument, result=result: result))
+        await settled(submit(pool, partial(_second, argument, result)))
         return references
 
     references = await run()
     await asyncio.sleep(0)  # the loop itself holds what it calls until its next turn
-    async with asyncio.timeout(LONG):
-        while pool._idle < pool.threads:
-            await asyncio.sleep(0)
+    await idle(pool)
     gc.collect()
     assert [reference() for reference in references] == [None, None]
 

@@ -1,0 +1,1 @@
+"""The rows of the performance table; each module has `run(repeats) -> Iterator[Report]`."""

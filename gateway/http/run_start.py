@@ -1,0 +1,65 @@
+"""What every route that starts a run has in common: its key, its job, its answer as a stream."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.errors import Conflict, CursorExpired, NotFound, RequestError
+from gateway.execution.supervisor import RunSpec
+from gateway.http.engine import Engine
+from gateway.http.requests import cursor_of, expired_details
+from gateway.http.sessions import Identity
+from gateway.run.records import RunKey, RunRecord
+from gateway.stores.base import Bounds
+
+__all__ = ["checked_cursor", "run_key", "stream_run"]
+
+
+def run_key(request: Request, identity: Identity, run_id: str) -> RunKey:
+    """The key of the run a body asks for; `X-Run-Id`, when sent, must say the same."""
+    header = request.headers.get("x-run-id")
+    if header is not None and header != run_id:
+        raise RequestError(
+            "X-Run-Id differs from the body's runId.", details=[{"field": "X-Run-Id", "message": "differs from runId"}]
+        )
+    return RunKey(identity.owner, run_id)
+
+
+async def stream_run(engine: Engine, request: Request, spec: RunSpec) -> Response:
+    """Starts the run, or joins the equal one that is there, and follows it from the start.
+
+    A POST with `Last-Event-ID` comes from a client that lost its connection: it only reads.
+    """
+    if request.headers.get("last-event-id"):
+        return await rejoin(engine, request, await engine.find(request, spec.key.run_id), spec.agent)
+    engine.viewers.admit(spec.key)
+    record, _ = await engine.supervisor.start(spec)
+    return engine.stream(record.key, 0)
+
+
+async def rejoin(engine: Engine, request: Request, record: RunRecord, agent: str) -> Response:
+    """Follows a run of `agent` after the request's cursor; over and read: an empty stream."""
+    if record.agent != agent:
+        raise NotFound("No such run.", code="run_not_found")
+    cursor, bounds = await checked_cursor(engine, request, record)
+    if bounds.over and cursor == bounds.last:
+        return Response(media_type="text/event-stream")
+    engine.viewers.admit(record.key)
+    return engine.stream(record.key, cursor)
+
+
+async def checked_cursor(engine: Engine, request: Request, record: RunRecord) -> tuple[int, Bounds]:
+    """The cursor of a request, checked against what the store still has of the run."""
+    cursor = cursor_of(request)
+    bounds = await engine.store.bounds(record.key)
+    if bounds is None:
+        raise NotFound("No such run.", code="run_not_found")
+    if cursor > bounds.last:
+        if not bounds.over:
+            raise Conflict(f"The run has no event {cursor} yet.", code="cursor_ahead")
+        return bounds.last - 1, bounds
+    if cursor < bounds.first - 1:
+        details = expired_details(bounds.first, bounds.last, record)
+        raise CursorExpired("The events after this cursor are gone.", details=details)
+    return cursor, bounds
