@@ -9,7 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.servers"]
+pytest_plugins = ["tests.support.servers", "tests.support.browser"]  # in this order: the second imports the first
 
 # A deadline measures the machine, not the code. In CI the same examples every time: red means a change.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,12 +8,13 @@ of the grace, then SIGKILL (contract 5.3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from gateway.execution.processes import ProcessJob
 from gateway.execution.settle import Raised, Settled
 from gateway.execution.threads import Job
+from gateway.wire.codec import Change
 
 __all__ = ["Body", "ProcessBody", "TaskBody", "ThreadBody", "settled"]
 
@@ -26,6 +27,10 @@ class Body(Protocol):
 
     @property
     def future(self) -> asyncio.Future[Settled[Any]]: ...
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """What was replaced in the answer before it came here."""
 
     async def unwind(self, grace: float) -> bool:
         """Presses the code to end; true when it did within `grace` seconds."""
@@ -44,6 +49,8 @@ def settled(future: asyncio.Future[Settled[Any]]) -> Settled[Any]:
 class TaskBody:
     """An async function, on the loop."""
 
+    changes: Sequence[Change] = ()
+
     def __init__(self, work: Coroutine[Any, Any, Settled[Any]], *, cooperative: bool, name: str) -> None:
         self.future: asyncio.Task[Settled[Any]] = asyncio.create_task(work, name=name)
         self._cooperative = cooperative
@@ -56,10 +63,11 @@ class TaskBody:
         while not self.future.done():
             self.future.cancel()
             left = deadline - loop.time()
+            # Without any time left it still gets the turn of the loop that obeying takes.
+            await asyncio.wait({self.future}, timeout=min(CANCEL_AGAIN, max(left, 0)))
             if left <= 0:
-                return False
-            await asyncio.wait({self.future}, timeout=min(CANCEL_AGAIN, left))
-        return True
+                break
+        return self.future.done()
 
     def abandon(self) -> None:
         if not self.future.done():
@@ -69,6 +77,8 @@ class TaskBody:
 
 class ThreadBody:
     """A plain function, in a thread: it sees the signal, and that is all that can be done."""
+
+    changes: Sequence[Change] = ()
 
     def __init__(self, job: Job[Any]) -> None:
         self._job = job
@@ -90,6 +100,10 @@ class ProcessBody:
     def __init__(self, job: ProcessJob) -> None:
         self._job = job
         self.future = job.future
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        return [Change(*change) for change in self._job.changes]
 
     async def unwind(self, grace: float) -> bool:
         steps: tuple[tuple[float, Callable[[], None]], ...] = (

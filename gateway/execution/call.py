@@ -154,7 +154,7 @@ class Call:
         run = self.run
         with run.lock:
             if self.closed:
-                run.counts["late_emits"] += 1
+                run.counts.add("late_emits")
             else:
                 run.writer.write(run.machine.emit_custom(payload), batch=batch)
 
@@ -174,7 +174,7 @@ class Call:
         )
         with self.run.lock:
             if self.closed:
-                self.run.counts["late_emits"] += 1
+                self.run.counts.add("late_emits")
             else:
                 self.run.writer.write(self.run.machine.emit_custom(payload))
 
@@ -186,7 +186,7 @@ class Call:
             raise TypeError(f"The message of a progress report is a str, not {type(message).__name__}.")
         with self.run.lock:
             if self.closed:
-                self.run.counts["late_emits"] += 1
+                self.run.counts.add("late_emits")
                 return
             if self._pacer is None:
                 self._pacer = ProgressPacer()
@@ -219,7 +219,7 @@ class Call:
         if self.run.settings.strict_payloads:
             raise PayloadError(changes[0].path, changes[0].kind)
         for change in changes:
-            self.run.counts[f"payload_replaced.{change.kind}"] += 1
+            self.run.counts.add(f"payload_replaced.{change.kind}")
             place = (self.tool_name, change.path)
             if place not in _logged_paths and len(_logged_paths) < MAX_LOGGED_PATHS:
                 _logged_paths.add(place)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -19,7 +19,7 @@ from gateway.execution.call import Call
 from gateway.execution.context import Caller, ToolContext
 from gateway.execution.outcomes import WHAT_ENDED, ToolOutput
 from gateway.execution.process_call import process_job
-from gateway.execution.processes import ProcessDied
+from gateway.execution.processes import ProcessDied, ProcessJob
 from gateway.execution.settle import Raised, Returned, Settled
 from gateway.execution.threads import ThreadPool
 from gateway.execution.tools import Tool
@@ -55,17 +55,26 @@ class Executor:
         if call.refused is not None or tool is None:
             return self._finish(call, call.refused or outcomes.unavailable(call.tool_name))
         try:
-            body = await self._start(tool, call, ToolContext(call, caller, context))
+            return await self._run(tool, call, ToolContext(call, caller, context))
+        except asyncio.CancelledError:
+            # From outside. Nobody waits for the code any more, but a call that was begun is answered.
+            call.signal.abort("shutdown")
+            self._finish(call, self._aborted(call))
+            raise
+
+    async def _run(self, tool: Tool, call: Call, ctx: ToolContext) -> ToolOutput:
+        try:
+            body = await self._start(tool, call, ctx)
         except (OSError, RuntimeError) as error:  # the system gives no thread or process
             logger.warning("Tool %s could not be started", tool.name, exc_info=error)
             return self._finish(call, outcomes.error_of(error))
         try:
             await self._watch(body, call)
+            return await self._outcome(tool, call, body)
         except asyncio.CancelledError:
             call.signal.abort("shutdown")
             body.abandon()
             raise
-        return await self._outcome(tool, call, body)
 
     # -- starting --
 
@@ -73,6 +82,7 @@ class Executor:
         name = f"tool {tool.name} {call.call_id}"
         if tool.isolation == "process":
             job = process_job(tool, call, ctx)
+            self._spawn(_reap(job, call), name=f"process of {call.call_id}")
             await job.start()
             return ProcessBody(job)
         invoke = partial(_invoke, tool, call, ctx)
@@ -100,22 +110,25 @@ class Executor:
 
     async def _outcome(self, tool: Tool, call: Call, body: Body) -> ToolOutput:
         if (answer := _answer(body)) is not None:
-            return self._finish(call, self._answered(tool, call, answer))
+            return self._finish(call, self._answered(tool, call, answer, body.changes))
         if call.signal.reason == "timeout":
             # The result goes out at once; the code may go on unwinding, watched by nobody but the executor.
-            self._spawn(self._unwind(body, call), name=f"unwind {call.call_id}")
+            self._spawn(self._unwind_alone(body, call), name=f"unwind {call.call_id}")
             return self._finish(call, self._aborted(call))
         ended = await self._unwind(body, call)
         if (answer := _answer(body)) is not None:
-            return self._finish(call, self._answered(tool, call, answer))
+            return self._finish(call, self._answered(tool, call, answer, body.changes))
         return self._finish(call, self._aborted(call), still_running=not ended)
 
-    async def _unwind(self, body: Body, call: Call) -> bool:
+    async def _unwind_alone(self, body: Body, call: Call) -> None:
         try:
-            ended = await body.unwind(self._grace)
+            await self._unwind(body, call)
         except asyncio.CancelledError:
             body.abandon()
             raise
+
+    async def _unwind(self, body: Body, call: Call) -> bool:
+        ended = await body.unwind(self._grace)
         if not ended:
             logger.warning("Tool %s of run %s goes on after its end", call.tool_name, call.run.key.run_id)
             body.abandon()
@@ -123,11 +136,11 @@ class Executor:
 
     # -- outcomes --
 
-    def _answered(self, tool: Tool, call: Call, answer: Settled[Any]) -> ToolOutput:
-        """The output for what the code returned or raised by itself."""
+    def _answered(self, tool: Tool, call: Call, answer: Settled[Any], replaced: Sequence[Change]) -> ToolOutput:
+        """The output for what the code returned or raised by itself; `replaced` is what was changed on its way here."""
         if isinstance(answer, Raised):
             return self._raised(tool, call, answer.error)
-        changes: list[Change] = []
+        changes = list(replaced)
         try:
             output = outcomes.output_of(tool.check_output(answer.value), changes)
             if changes:
@@ -159,6 +172,18 @@ class Executor:
     def _finish(self, call: Call, output: ToolOutput, *, still_running: bool = False) -> ToolOutput:
         call.finish(output, still_running=still_running)
         return output
+
+
+async def _reap(job: ProcessJob, call: Call) -> None:
+    """Until the process is gone, which may be after its answer; a shutdown does not wait for it."""
+    try:
+        await job.wait_gone()
+    except asyncio.CancelledError:
+        job.close()
+        await job.wait_gone()
+        raise
+    finally:
+        call.run.counts.add("late_emits", job.late_emits)
 
 
 def _expire(body: Body, call: Call) -> None:

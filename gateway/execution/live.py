@@ -28,7 +28,7 @@ from gateway.wire.codec import encode
 if TYPE_CHECKING:
     from gateway.execution.call import Call
 
-__all__ = ["LiveRun"]
+__all__ = ["ENDINGS", "Counts", "LiveRun"]
 
 logger = logging.getLogger("gateway")
 
@@ -42,17 +42,30 @@ ENDINGS: Mapping[str, tuple[str, str]] = {
 }
 
 
+class Counts(Counter[str]):
+    """What happened how often; `add` may be called from any thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def add(self, name: str, number: int = 1) -> None:
+        with self._lock:
+            self[name] += number
+
+
 class LiveRun:
     """See the module. `done` is set when the terminal event is in the store."""
 
-    def __init__(self, record: RunRecord, writer: RunWriter, settings: Settings) -> None:
+    def __init__(self, record: RunRecord, writer: RunWriter, settings: Settings, counts: Counts | None = None) -> None:
         self.machine = RunMachine(record)
         self.writer = writer
         self.lock = writer.lock
         self.settings = settings
         self.signal = AbortSignal()
         self.calls: dict[str, Call] = {}
-        self.counts: Counter[str] = Counter()
+        # The worker's own: a tool that goes on after the end of its run is still counted.
+        self.counts = Counts() if counts is None else counts
         self.done = asyncio.Event()
         self.on_disconnect: str = settings.on_disconnect
         self.disconnect_grace = settings.disconnect_grace
@@ -151,6 +164,8 @@ class LiveRun:
     def _write_last(self, frames: list[bytes]) -> None:
         for frame in frames:
             self.writer.write(frame)
+        for call in self.calls.values():
+            call.closed = True  # whatever went wrong with it: what it still emits is dropped, not an error
         self.writer.save(self.machine.record)
 
     async def finished(self) -> None:

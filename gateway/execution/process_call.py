@@ -53,6 +53,7 @@ def process_job(tool: Tool, call: Call, ctx: ToolContext) -> ProcessJob:
         "request_id": ctx.request_id,
         "client_request_id": ctx.client_request_id,
         "session_id": ctx.session_id,
+        "strict_payloads": call.run.settings.strict_payloads,
         "metadata": dict(ctx.metadata),
         "auth": None if ctx.auth is None else {**asdict(ctx.auth), "scopes": sorted(ctx.auth.scopes)},
     }

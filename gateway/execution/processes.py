@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, cast
 
-from gateway.execution import pipes
+from gateway.execution import exits, pipes
 from gateway.execution.outcomes import ToolOutput
 from gateway.execution.settle import Raised, Returned, Settled
 from gateway.execution.signals import AbortSignal
@@ -32,8 +32,6 @@ EXIT_SECONDS = 1.0
 # How long its last words may take to arrive once it is gone: only a process that escaped from the group can
 # hold the socket open any longer.
 DRAIN_SECONDS = 1.0
-# Where the system has no pidfd (macOS, Linux before 5.3): how often to look whether the process is gone.
-POLL_SECONDS = 0.02
 
 # Only the standard library is used before `sys.path` is the gateway's own, so that the child finds what the
 # gateway found. `-P`: a module in the working directory must not pass for one of these.
@@ -118,7 +116,6 @@ class ProcessJob:
         # would go the answer that is still unread.
         self._control: asyncio.Transport | None = None
         self._reader = pipes.FrameReader(self._take)
-        self._pidfd: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
         self._connected = False
@@ -138,7 +135,6 @@ class ProcessJob:
             self._settle(Raised(error, self._signal.aborted))
             self._gone.set()
             return
-        self._watch()
         self._connected = True
         try:
             self._frames, _ = await self._loop.create_unix_connection(lambda: _Frames(self), sock=frames)
@@ -214,6 +210,7 @@ class ProcessJob:
                 start_new_session=True,
             )
             ours.pop_all()
+        exits.watch(self._process, self._loop, self._exited)
         return kept[0], kept[1]
 
     # -- what the process says --
@@ -283,31 +280,8 @@ class ProcessJob:
 
     # -- its end --
 
-    def _watch(self) -> None:
-        """Learn of the process's end without a thread: by a descriptor that becomes readable then."""
-        if sys.platform == "linux" and self.pid is not None:
-            with suppress(OSError):
-                self._pidfd = os.pidfd_open(self.pid)
-        if self._pidfd is not None:
-            self._loop.add_reader(self._pidfd, self._exited)
-        else:
-            self._loop.call_later(POLL_SECONDS, self._poll)
-
-    def _poll(self) -> None:
-        if self._process is None or _has_exited(self._process):
-            self._exited()
-        else:
-            self._loop.call_later(POLL_SECONDS, self._poll)
-
     def _exited(self) -> None:
-        """The process is gone, not reaped yet: until then nobody else can have its number."""
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
-        if self._process:
-            _signal_group(self._process.pid, signals.SIGKILL)
-            self._process.wait()
+        """The process is gone and reaped; its last words may still be on their way."""
         if self._timer:
             self._timer.cancel()
         if self._connected:
@@ -354,7 +328,7 @@ class ProcessJob:
 
     def _send_signal(self, number: int) -> None:
         if self._process and not self._reaped:
-            _signal_group(self._process.pid, number)
+            exits.signal_group(self._process.pid, number)
 
 
 class _Frames(asyncio.Protocol):
@@ -368,21 +342,6 @@ class _Frames(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._job._disconnected()
-
-
-def _signal_group(group: int, number: int) -> None:
-    # macOS says "not permitted" for a group in which only the dead are left.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def _has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Look without reaping where the system can, so that nobody else gets the number meanwhile."""
-    if sys.platform == "darwin":
-        return process.poll() is not None
-    with suppress(ChildProcessError):  # raised where the application lets the system reap its children
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    return True
 
 
 def _main_module() -> dict[str, str] | None:

@@ -10,8 +10,8 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from gateway.errors import TooMany, Unavailable
 from gateway.execution.context import Caller
 from gateway.execution.executor import Executor
-from gateway.execution.live import LiveRun
+from gateway.execution.live import ENDINGS, Counts, LiveRun
 from gateway.execution.threads import ThreadPool
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
@@ -29,6 +29,9 @@ __all__ = ["RunSpec", "Supervisor"]
 
 logger = logging.getLogger("gateway")
 audit = logging.getLogger("gateway.runs")
+
+# How long a run's context may take to be left once the run is stopped and its calls have ended.
+LEAVE_SECONDS = 1.0
 
 Job = Callable[[LiveRun, Executor, Any], Awaitable[Any]]
 
@@ -66,7 +69,7 @@ class Supervisor:
         self.draining = False
         self.threads = ThreadPool(settings.max_threads)
         self.executor = Executor(self.threads, self.spawn, settings.stop_grace)
-        self.counts: Counter[str] = Counter()
+        self.counts = Counts()
         self._runs: dict[RunKey, LiveRun] = {}
         self._per_session: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -124,7 +127,7 @@ class Supervisor:
         created = await self.store.create(record, spec.fingerprint, self.worker)
         if created.lease is None:
             return created.record, False
-        run = LiveRun(record, self.store.writer(created.lease), self.settings)
+        run = LiveRun(record, self.store.writer(created.lease), self.settings, self.counts)
         run.on_disconnect = spec.on_disconnect or run.on_disconnect
         if spec.disconnect_grace is not None:
             run.disconnect_grace = spec.disconnect_grace
@@ -148,13 +151,9 @@ class Supervisor:
     async def _run(self, run: LiveRun, spec: RunSpec) -> None:
         began = monotonic()
         audit.info("run %s started: agent %s, %s", run.key.run_id, spec.agent, spec.caller.session_label)
-        limit = self.settings.run_timeout
-        timer = asyncio.get_running_loop().call_later(limit, run.stop, "run_timeout") if limit else None
         try:
             await self._work(run, spec)
         finally:
-            if timer is not None:
-                timer.cancel()
             await run.finished()
             self._forget(run, spec)
             duration = monotonic() - began
@@ -162,23 +161,54 @@ class Supervisor:
 
     async def _work(self, run: LiveRun, spec: RunSpec) -> None:
         """The job and its terminal event; a failure of our own or of `context` is `internal`, its text hidden."""
+        result = None
+        bound = asyncio.timeout(None)
         try:
-            async with spec.context() as context:
-                result = await spec.job(run, self.executor, context)
-        except asyncio.CancelledError:
-            run.stop("shutdown")
-            if not run.machine.over:
-                run.fail("interrupted", "The run was ended by a shutdown of the gateway.")
-            raise
-        except Exception:
-            logger.exception("Run %s failed inside the gateway", run.key.run_id)
-            run.fail("internal", "The gateway failed; its log says why.")
-        else:
-            run.end(result)
+            async with bound:
+                with self._limited(run, bound):
+                    async with AsyncExitStack() as stack:
+                        context = await _enter(spec.context(), run, stack)
+                        result = await spec.job(run, self.executor, context)
+        except BaseException as error:  # noqa: BLE001 - the context is foreign code; SystemExit would end the server
+            if isinstance(error, asyncio.CancelledError) and _cancelled():
+                run.stop("shutdown")
+                if not run.machine.over:
+                    run.fail(*ENDINGS["shutdown"])
+                raise
+            if not bound.expired():
+                logger.error("Run %s failed inside the gateway", run.key.run_id, exc_info=error)
+                run.fail("internal", "The gateway failed; its log says why.")
+                return
+            logger.warning("The context of run %s was not left in time", run.key.run_id)
+            if run.signal.reason is None:
+                run.fail(*ENDINGS["run_timeout"])
+                return
+        run.end(result)
+
+    @contextmanager
+    def _limited(self, run: LiveRun, bound: asyncio.Timeout) -> Iterator[None]:
+        """The run's time limit; after it, or a Stop, what is around the calls may not hold up the end for ever."""
+        loop = asyncio.get_running_loop()
+        limit = self.settings.run_timeout
+
+        def stopped(_: str) -> None:
+            bound.reschedule(loop.time() + 2 * self.settings.stop_grace + LEAVE_SECONDS)
+
+        def time_is_up() -> None:
+            if not run.stop("run_timeout") and not run.signal.aborted:
+                bound.reschedule(loop.time())
+
+        timer = loop.call_later(limit, time_is_up) if limit else None
+        remove = run.signal.on_abort(stopped)
+        try:
+            yield
+        finally:
+            remove()
+            if timer is not None:
+                timer.cancel()
 
     def _forget(self, run: LiveRun, spec: RunSpec) -> None:
         del self._runs[run.key]
-        self.counts.update(run.counts)
         key = _limit_key(spec)
         self._per_session[key] -= 1
         if not self._per_session[key]:
@@ -225,6 +255,30 @@ class Supervisor:
             _, pending = await asyncio.wait(waits, timeout=timeout)
             for wait in pending:
                 wait.cancel()
+
+
+async def _enter(context: AbstractAsyncContextManager[Any], run: LiveRun, stack: AsyncExitStack) -> Any:
+    """Enters the run's context. When the run is stopped first, that is given up: none of its calls will see it."""
+    entering = asyncio.timeout(None)
+    try:
+        async with entering:
+            # Runs are stopped on their own loop, so this never comes from another thread.
+            remove = run.signal.on_abort(lambda _: entering.reschedule(0))
+            try:
+                return await stack.enter_async_context(context)
+            finally:
+                remove()
+    except Exception:
+        if not entering.expired():
+            raise
+        logger.info("The context of run %s was given up", run.key.run_id, exc_info=True)
+        return None
+
+
+def _cancelled() -> bool:
+    """Whether somebody cancelled this task; a context may also raise `CancelledError` on its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _limit_key(spec: RunSpec) -> str:

@@ -72,7 +72,7 @@ def fields_of(value: object) -> dict[Any, Any] | None:
     if isinstance(value, OrderedDict):
         return dict(OrderedDict.items(value))  # its order is not that of the dict underneath
     if isinstance(value, dict):
-        return dict.copy(value)
+        return dict(dict.items(value))
     if isinstance(value, BaseModel):
         # Not mode="json": the rules for bytes, NaN, large integers are ours. A RootModel dumps to any type.
         dumped: object = value.model_dump(warnings=False)

@@ -17,9 +17,7 @@ from gateway import ToolOutput
 from gateway.demo.app import create_demo
 from gateway.demo.folder import PACKAGE
 from gateway.demo.tools import count_words
-
-# To start a process holds the loop for about a millisecond: `subprocess` waits for the child's first word.
-starts_a_process = pytest.mark.allow_blocking
+from tests.support.servers import Serve, Server
 
 TOOLS = ["hash_folder", "count_words", "import_csv", "download", "write_log"]
 
@@ -31,6 +29,18 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as client:
         yield client
     await gateway.shutdown()
+
+
+@pytest.fixture(scope="module")
+def demo(serve: Serve) -> Server:
+    return serve("demo")
+
+
+@pytest.fixture
+async def served(demo: Server) -> AsyncIterator[httpx.AsyncClient]:
+    """The demo in a process of its own, which may start further ones."""
+    async with httpx.AsyncClient(base_url=demo.url, trust_env=False, timeout=60) as client:
+        yield client
 
 
 async def start(http: httpx.AsyncClient, tool: str, arguments: dict[str, Any]) -> str:
@@ -101,10 +111,9 @@ async def test_hash_folder_refuses_a_folder_elsewhere(http: httpx.AsyncClient) -
     assert error["code"] == "outside_root"
 
 
-@starts_a_process
-async def test_count_words_counts_in_its_own_process(http: httpx.AsyncClient) -> None:
+async def test_count_words_counts_in_its_own_process(served: httpx.AsyncClient) -> None:
     text = "The cat and the hat. THE END"
-    result, events = await run(http, "count_words", {"text": text, "rounds": 20, "top": 2})
+    result, events = await run(served, "count_words", {"text": text, "rounds": 20, "top": 2})
     assert result == {
         "words": 7,
         "distinct": 5,
@@ -114,16 +123,14 @@ async def test_count_words_counts_in_its_own_process(http: httpx.AsyncClient) ->
     assert customs(events, "tool.progress")[-1]["percent"] == 100
 
 
-@starts_a_process
-async def test_count_words_counts_phrases(http: httpx.AsyncClient) -> None:
-    result, _ = await run(http, "count_words", {"text": "to be or not to be", "phrase": 2, "rounds": 1})
+async def test_count_words_counts_phrases(served: httpx.AsyncClient) -> None:
+    result, _ = await run(served, "count_words", {"text": "to be or not to be", "phrase": 2, "rounds": 1})
     assert result["top"][0] == {"phrase": "to be", "count": 2}
     assert count_words.isolation == "process"
 
 
-@starts_a_process
-async def test_count_words_refuses_a_text_that_is_too_short(http: httpx.AsyncClient) -> None:
-    error, _ = await run(http, "count_words", {"text": "one", "phrase": 2})
+async def test_count_words_refuses_a_text_that_is_too_short(served: httpx.AsyncClient) -> None:
+    error, _ = await run(served, "count_words", {"text": "one", "phrase": 2})
     assert error["code"] == "too_short"
 
 
@@ -177,7 +184,6 @@ async def test_write_log_writes_nowhere_else(http: httpx.AsyncClient, path: str)
     ("tool", "arguments"),
     [
         ("hash_folder", {"delay_ms": 2000}),
-        pytest.param("count_words", {"rounds": 1_000_000}, marks=starts_a_process),
         ("import_csv", {"delay_ms": 2000}),
         ("download", {"size_mb": 2000, "mb_per_s": 1}),
         ("write_log", {"seconds": 3600}),
@@ -187,6 +193,14 @@ async def test_stop_ends_each_tool(
     http: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, arguments: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    await check_stop(http, tool, arguments)
+
+
+async def test_stop_ends_the_process_of_count_words(served: httpx.AsyncClient) -> None:
+    await check_stop(served, "count_words", {"rounds": 1_000_000})
+
+
+async def check_stop(http: httpx.AsyncClient, tool: str, arguments: dict[str, Any]) -> None:
     run_id = await start(http, tool, arguments)
     assert (await http.post(f"/runs/{run_id}/stop")).status_code == 202
     events = await events_of(http, run_id)
@@ -196,8 +210,7 @@ async def test_stop_ends_each_tool(
     assert events[-1]["outcome"] == {"type": "cancelled"}
 
 
-@starts_a_process
-async def test_a_plain_request_gets_the_result_alone(http: httpx.AsyncClient) -> None:
+async def test_a_plain_request_gets_the_result_alone(served: httpx.AsyncClient) -> None:
     body = {"arguments": {"text": "one two", "rounds": 1}}
-    response = await http.post("/tools/count_words", json=body, headers={"Accept": "application/json"})
+    response = await served.post("/tools/count_words", json=body, headers={"Accept": "application/json"})
     assert ToolOutput.from_wire(response.json()).status == "completed"

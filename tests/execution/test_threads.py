@@ -285,6 +285,7 @@ async def test_a_job_abandoned_before_its_start_never_runs(pool: ThreadPool, gat
     held = [gates(), gates()]
     for gate in held:
         submit(pool, gate)
+        await begun(gate)
     ran: list[int] = []
     job = submit(pool, partial(ran.append, 1))
     job.abandon()

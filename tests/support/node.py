@@ -16,8 +16,15 @@ NODE_SECONDS = 60
 
 def node_environment() -> dict[str, str]:
     """The environment without what would change a client: proxies, development mode, switched-off warnings."""
-    ours = ("NODE_ENV", "NODE_OPTIONS", "SUPPRESS_TRANSFORMATION_WARNINGS")
-    return {name: value for name, value in os.environ.items() if name not in ours and not name.lower().endswith("_proxy")}
+    unwanted = {
+        "node_env",
+        "node_options",
+        "suppress_transformation_warnings",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    }
+    return {name: value for name, value in os.environ.items() if name.lower() not in unwanted}
 
 
 def run_node(program: Path, **task: Any) -> dict[str, Any]:
