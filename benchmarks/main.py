@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from importlib import import_module
 
 from harness.measure import save, show
+from harness.servers import SERVERS
 
-ROWS = ("burst", "startup")
+ROWS = ("burst", "sizes", "emit", "stop", "fanout", "idle", "replay", "stalled", "startup")
 
 
 def main() -> None:
@@ -16,6 +18,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", choices=[[], *ROWS], help=", ".join(ROWS))
     parser.add_argument("--repeats", type=int, default=5, help="runs of each variant, without the warm-up [5]")
     chosen = parser.parse_args()
+    sys.path.append(str(SERVERS))  # `payload`, for what Python publishes itself
     for name in chosen.rows or ROWS:
         for report in import_module(f"rows.{name}").run(chosen.repeats):
             report.load = os.getloadavg()[0]

@@ -1,19 +1,32 @@
 """Every setting of the gateway, declared once: environment, flags, file and the docs table are derived from it.
 
-A field `stop_grace` is the variable `AGUI_GATEWAY_STOP_GRACE` and the flag `--stop-grace`. A flag beats a constructor
-argument beats the environment beats the default. Read at start-up, not at import.
+A field `stop_grace` is the variable `AGUI_GATEWAY_STOP_GRACE`, the flag `--stop-grace` and the key `stop_grace` in
+`[settings]` of a `gateway.toml`. A flag beats a constructor argument beats the environment beats the file beats the
+default. Read at start-up, not at import.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
-__all__ = ["Settings"]
+__all__ = ["ENV_PREFIX", "FILE", "Settings"]
 
-Seconds = Annotated[float, Field(ge=0)]
+ENV_PREFIX = "AGUI_GATEWAY_"
+# `Settings(_file={...})`: values of a file, which the environment beats; no field can have this name.
+FILE = "_file"
+MEMORY = "memory://"
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 
@@ -33,7 +46,7 @@ GIB = 1024 * MIB
 class Settings(BaseSettings):
     """Limits and behaviour; times are seconds, sizes bytes. Source of the defaults: contract 5 to 8."""
 
-    model_config = SettingsConfigDict(env_prefix="AGUI_GATEWAY_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True)
 
     host: str = Field("127.0.0.1", description="Address to bind.")
     port: int = Field(8000, ge=0, le=65535, description="Port to bind; 0 takes a free one.")
@@ -41,6 +54,8 @@ class Settings(BaseSettings):
         False, description="Serve callers without credentials beyond this machine; else they get 403."
     )
     page: bool | None = Field(None, description="Serve the page at `/`; by default on for `demo` and loopback `serve`.")
+    store: str = Field(MEMORY, description="Where runs are kept: `memory://`, this process.")
+    workers: Count = Field(1, description="Processes that serve; `memory://` allows one.")
 
     allowed_hosts: Names = Field(
         [], description="Hosts to answer for, `*.example.com` for all below; else loopback must ask for loopback."
@@ -78,3 +93,41 @@ class Settings(BaseSettings):
     max_store_bytes: Bytes = Field(4 * GIB, description="Bytes that `memory://` may hold.")
 
     drain_timeout: Seconds = Field(30, description="Time that runs have to end after SIGTERM.")
+
+    @field_validator("store")
+    @classmethod
+    def _known_store(cls, store: str) -> str:
+        if store != MEMORY:
+            # The rest of a store's URL may hold its password.
+            scheme, separator, _ = store.partition("://")
+            raise PydanticCustomError(
+                "not_available",
+                "{kind} is not available in this version; use memory://",
+                {"kind": scheme + separator if separator else "a store that is no URL"},
+            )
+        return store
+
+    @field_validator("workers")
+    @classmethod
+    def _one_worker(cls, workers: int, info: ValidationInfo) -> int:
+        if workers > 1 and info.data.get("store") == MEMORY:
+            raise PydanticCustomError(
+                "one_worker",
+                "memory:// holds runs in one process, and {workers} would each know only their own; use one worker",
+                {"workers": workers},
+            )
+        return workers
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The precedence: constructor and flags (one mapping by now), environment, file."""
+        given = dict(init_settings())
+        file = InitSettingsSource(settings_cls, given.pop(FILE, {}))
+        return InitSettingsSource(settings_cls, given), env_settings, file

@@ -33,11 +33,11 @@ class Report:
         self.goals.append((what, measured, sign, bound))
 
 
-def interleave(variants: Mapping[str, Variant], repeats: int) -> Samples:
-    """Every variant `repeats` times, each round in another order; one warm-up round that does not count."""
+def interleave(variants: Mapping[str, Variant], repeats: int, *, warm_up: bool = True) -> Samples:
+    """Every variant `repeats` times, each round in another order, after one round that does not count."""
     names = list(variants)
     samples: Samples = {name: {} for name in names}
-    for turn in range(-1, repeats):
+    for turn in range(-1 if warm_up else 0, repeats):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
             found = variants[name]()

@@ -1,4 +1,4 @@
-"""Servers under test as child processes, with the CPU and memory that they and their children use."""
+"""Servers under test as child processes, with the CPU and memory that they use."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ def free_port() -> int:
 class Server:
     """A process that listens on `port`; a context manager that ends it."""
 
-    def __init__(self, command: Sequence[str], port: int, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], port: int, env: Mapping[str, str] | None = None, *, workers: bool = False
+    ) -> None:
         self.port = port
+        self._workers = workers
         self.started = time.monotonic()
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the server
         self.process = subprocess.Popen(
             command, cwd=SERVERS, env={**os.environ, **(env or {})}, stdout=self._log, stderr=subprocess.STDOUT
         )
@@ -77,9 +80,12 @@ class Server:
         return found
 
     def cpu(self) -> float:
-        """Seconds on a CPU so far, of every thread, to the nanosecond: /proc/*/task/*/schedstat."""
+        """Seconds on a CPU so far, of every thread, to the nanosecond: /proc/*/task/*/schedstat.
+
+        Of its children only where they are its workers: a tool's process comes and goes.
+        """
         total = 0
-        for pid in self.pids():
+        for pid in self.pids() if self._workers else [self.process.pid]:
             for stat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
                 try:
                     total += int(stat.read_text().split()[0])
@@ -114,21 +120,25 @@ class Server:
 
 def gateway(*flags: str, app: str = "tools:gateway") -> Server:
     """`agui-gateway serve` as it comes, but for the port and what `flags` say."""
-    port = free_port()
-    env = {"PYTHONPATH": TREE} if TREE else None
-    return Server([str(BIN / "agui-gateway"), "serve", app, "--port", str(port), *flags], port, env)
+    return command_line("serve", app, *flags)
 
 
 def demo() -> Server:
+    return command_line("demo")
+
+
+def command_line(*words: str) -> Server:
     port = free_port()
-    return Server([str(BIN / "agui-gateway"), "demo", "--port", str(port)], port, {"PYTHONPATH": TREE} if TREE else None)
+    env = {"PYTHONPATH": TREE} if TREE else None
+    return Server([str(BIN / "agui-gateway"), *words, "--port", str(port)], port, env)
 
 
 def peers() -> Server:
     """The peers under uvicorn with the fastest parts it has."""
     port = free_port()
-    options = "--loop uvloop --http httptools --log-level warning --no-access-log --backlog 4096".split()
-    return Server([sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), *options], port)
+    parts = ["--loop", "uvloop", "--http", "httptools", "--backlog", "4096"]
+    quiet = ["--log-level", "warning", "--no-access-log"]
+    return Server([sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), *parts, *quiet], port)
 
 
 def bare() -> Server:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from harness import servers
 from harness.measure import Report, interleave, median, paired
+
 from rows.streams import COLUMNS, stream
 
 N = 50_000
@@ -26,6 +27,7 @@ def run(repeats: int) -> Iterator[Report]:
         report = Report("burst", samples, COLUMNS)
         official, bound = "official + StreamingResponse", "bare uvloop, orjson, 64 KiB"
         report.goal("rate / official", paired(samples, "gateway", official, "events/s"), ">=", 12)
+        report.goal("CPU of official / gateway", paired(samples, official, "gateway", "us/event"), ">=", 10)
         report.goal("rate / bare", paired(samples, "gateway", bound, "events/s"), ">=", 0.7)
         report.goal(
             "rate / bare with the gateway's fields",
@@ -46,4 +48,5 @@ def run(repeats: int) -> Iterator[Report]:
         )
         report = Report("polite", samples, COLUMNS)
         report.goal("rate / official", paired(samples, "gateway", "official + queue", "events/s"), ">=", 5)
+        report.goal("CPU of official / gateway", paired(samples, "official + queue", "gateway", "us/event"), ">=", 5)
         yield report

@@ -12,20 +12,22 @@ from harness import servers
 from harness.client import request
 from harness.measure import Report, interleave, median
 
-COLUMNS = [("seconds", "{:.3f}")]
+COLUMNS = [("seconds", "{:.3f}"), ("CPU seconds", "{:.3f}")]
 
 
 def imported(module: str) -> dict[str, float]:
     env = {**os.environ, "PYTHONPATH": servers.TREE} if servers.TREE else None
-    start = time.perf_counter()
+    start, before = time.perf_counter(), os.times()
     subprocess.run([sys.executable, "-c", f"import {module}"], check=True, cwd=servers.SERVERS, env=env)
-    return {"seconds": time.perf_counter() - start}
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"seconds": time.perf_counter() - start, "CPU seconds": cpu}
 
 
 def demo() -> dict[str, float]:
     with servers.demo() as server:
         request(server, "GET", "/healthz")
-        return {"seconds": time.monotonic() - server.started}
+        return {"seconds": time.monotonic() - server.started, "CPU seconds": server.cpu()}
 
 
 def run(repeats: int) -> Iterator[Report]:

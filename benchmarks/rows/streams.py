@@ -12,7 +12,7 @@ COLUMNS = [("events/s", "{:,.0f}"), ("us/event", "{:.2f}"), ("first ms", "{:.1f}
 
 
 def stream(server: Server, path: str, n: int, body: dict[str, Any] | None = None) -> Variant:
-    """One POST whose stream brings `n` events of the tool: rate from the connect to the last event, CPU of the server."""
+    """One POST whose stream brings `n` events of the tool: rate from connect to the last event, CPU of the server."""
 
     def measure() -> dict[str, float]:
         cpu = server.cpu()
@@ -22,6 +22,7 @@ def stream(server: Server, path: str, n: int, body: dict[str, Any] | None = None
             raise RuntimeError(f"{path} brought {found['events']} of {n} events:\n{server.log()}")
         return {
             "events/s": n / found["last"],
+            "after first/s": n / max(found["last"] - found["first"], 1e-6),
             "us/event": cpu / n * 1e6,
             "first ms": found["first"] * 1e3,
             "bytes/event": found["bytes"] / n,

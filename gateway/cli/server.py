@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from types import FrameType
 
 import uvicorn
@@ -25,35 +26,56 @@ logger = logging.getLogger("gateway")
 GC_THRESHOLDS = (50_000, 20, 50)
 # A tool that computes in a thread holds the loop for one switch interval at a time; 5 ms is Python's default.
 SWITCH_INTERVAL = 0.001
+# A burst of viewers that come back together; the kernel has its own limit (somaxconn, mostly 4096).
+BACKLOG = 4_096
 # After the drain only viewers that do not read are left.
 LAST_RESPONSES = 1
+# What a tool has left behind (a thread of `asyncio.to_thread`, say) would hold the interpreter for ever; the rest of
+# the interpreter's own exit takes some milliseconds.
+EXIT_SECONDS = 1.0
 
 
 class DrainingServer(uvicorn.Server):
-    """On the first signal the gateway drains while the listener stays open; then uvicorn shuts down. A second exits."""
+    """On the first signal the gateway drains while the listener stays open; then uvicorn shuts down, and the process
+    exits with code 0: it did what it was asked to. A second signal exits at once, with 128 + its number."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, announcement: str) -> None:
         super().__init__(config)
         self._gateway = gateway
+        self._announcement = announcement
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._signalled = False
         self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_task_factory(task_factory)
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(task_factory)
         await super().startup(sockets)
+        self._loop = loop
+        if self.started:  # only now does a connection get an answer
+            sys.stderr.write(self._announcement + "\n")
+            sys.stderr.flush()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        watchdog = threading.Timer(EXIT_SECONDS, _leave)
+        watchdog.daemon = True
+        watchdog.start()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._draining is not None or self._loop is None:
+        if self._signalled:
             os._exit(128 + sig)
-        self._loop.call_soon_threadsafe(self._start_drain)
+        self._signalled = True
+        if self._loop is None:
+            self.should_exit = True  # nothing runs yet: uvicorn ends when it has started
+        else:
+            self._loop.call_soon_threadsafe(self._start_drain)
 
     def _start_drain(self) -> None:
-        if self._draining is None:
-            self._draining = asyncio.create_task(self._drain(), name="drain")
+        self._draining = asyncio.create_task(self._drain(), name="drain")
 
     async def _drain(self) -> None:
         try:
@@ -62,8 +84,17 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
 
 
+def _leave() -> None:
+    logger.warning("Threads of tools are still at work; leaving without them.")
+    logging.shutdown()
+    os._exit(0)
+
+
 def serve(gateway: Gateway, *, announce: str) -> None:
-    """Serves until a signal; returns when everything has ended. `announce` is a line with `{url}` in it."""
+    """Serves until a signal; returns when everything has ended. `announce` is a line with `{url}` in it.
+
+    Raises `OSError` when the address cannot be bound.
+    """
     settings = gateway.settings
     # The library's own hook ends streams at once; here the drain does, and later.
     AppStatus.enable_automatic_graceful_drain = False
@@ -72,17 +103,18 @@ def serve(gateway: Gateway, *, announce: str) -> None:
         gateway,
         host=settings.host,
         port=settings.port,
+        log_config=None,
         log_level="warning",
         access_log=False,
-        backlog=4_096,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=LAST_RESPONSES,
         server_header=False,
         date_header=False,
     )
-    server = DrainingServer(config, gateway)
-    listener = config.bind_socket()
+    # Not by uvicorn, which would log the error and exit. Not inheritable, as theirs is: tools start processes.
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    sys.stderr.write(announce.format(url=f"http://{shown}:{port}/") + "\n")
-    sys.stderr.flush()
+    server = DrainingServer(config, gateway, announce.format(url=f"http://{shown}:{port}/"))
     server.run([listener])

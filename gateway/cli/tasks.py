@@ -30,5 +30,9 @@ def task_factory(
     **options: Any,
 ) -> asyncio.Task[Any]:
     """For `loop.set_task_factory`."""
-    contained = _contain(work) if asyncio.iscoroutine(work) else work
-    return asyncio.Task(contained, loop=loop, **options)
+    if not asyncio.iscoroutine(work):
+        return asyncio.Task(work, loop=loop, **options)
+    task = asyncio.Task(_contain(work), loop=loop, **options)
+    # A task that is cancelled before its first step never gets to `work`, and Python would complain that nobody did.
+    task.add_done_callback(lambda _: work.close())
+    return task

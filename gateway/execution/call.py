@@ -7,14 +7,16 @@ nothing of the call goes out any more: late emits are dropped and counted (contr
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
-from time import monotonic, time
+from time import monotonic, time, time_ns
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import PayloadError
 from gateway.execution.names import check_event_name
 from gateway.run.pacing import ProgressPacer
 from gateway.run.records import CallRecord
+from gateway.run.stage import END
 from gateway.wire import events
 from gateway.wire.codec import Change, as_mapping, encode
 from gateway.wire.events import CustomWriter
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.execution.outcomes import ToolOutput
     from gateway.execution.tools import Tool
 
-__all__ = ["Call"]
+__all__ = ["Call", "now_ms"]
 
 logger = logging.getLogger("gateway.payloads")
 
@@ -40,7 +42,7 @@ class Call:
     """
 
     __slots__ = (
-        "_custom",
+        "_paced",
         "_pacer",
         "_pacing",
         "_record",
@@ -48,6 +50,7 @@ class Call:
         "arguments",
         "call_id",
         "closed",
+        "custom",
         "held",
         "output",
         "parent_message_id",
@@ -84,9 +87,10 @@ class Call:
         self.signal = run.signal.child()
         self.closed = False
         self.output: ToolOutput | None = None
-        self._custom = CustomWriter(call_id, tool_name)
-        self._pacer: ProgressPacer | None = None
-        self._pacing = False
+        self.custom = CustomWriter(call_id, tool_name, END)
+        self._pacer = ProgressPacer()
+        self._pacing = threading.Lock()
+        self._paced = False
         self._started = monotonic()
         self._record = CallRecord(call_id, tool_name)
         run.calls[call_id] = self
@@ -102,13 +106,12 @@ class Call:
         now = time()
         ms = int(now * 1000)
         self._record = CallRecord(self.call_id, self.tool_name, "running", now, open=True)
-        start = events.tool_call_start(ms, self.call_id, self.tool_name, self.parent_message_id)
-        with self.run.lock:
-            self.run.write(start)
-            if not self.held:
-                self.run.write(events.tool_call_args(ms, self.call_id, events.arguments_text(self.arguments)))
-            self.run.write(events.tool_call_end(ms, self.call_id))
-            self.run.save_call(self._record)
+        run = self.run
+        run.write(events.tool_call_start(ms, self.call_id, self.tool_name, self.parent_message_id))
+        if not self.held:
+            run.write(events.tool_call_args(ms, self.call_id, events.arguments_text(self.arguments)))
+        run.write(events.tool_call_end(ms, self.call_id))
+        run.save_call(self._record)
 
     def finish(self, output: ToolOutput, *, still_running: bool = False) -> None:
         """`tool.result` and TOOL_CALL_RESULT; the last progress goes out before them."""
@@ -122,61 +125,57 @@ class Call:
         value["durationMs"] = round((monotonic() - self._started) * 1000)
         if still_running:
             value["stillRunning"] = True
-        with self.run.lock:
-            if self._pacer and (last := self._pacer.take(monotonic(), force=True)):
-                self._write_progress(ms, last)
-            self.run.write(events.custom(ms, "tool.result", value))
-            self.run.write(events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error))
-            self.closed = True
-            self.output = output
-            started = self._record.started_at
-            self.run.save_call(CallRecord(self.call_id, self.tool_name, output.status, started, now))
+        with self._pacing:
+            if (last := self._pacer.take(monotonic(), force=True)) is not None:
+                self._add_progress(last)
+            self.close()
+        self.run.write(events.custom(ms, "tool.result", value))
+        self.run.write(events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error))
+        self.output = output
+        self.run.save_call(CallRecord(self.call_id, self.tool_name, output.status, self._record.started_at, now))
         self.signal.detach()
+
+    def close(self) -> None:
+        """From now on nothing of the tool goes out; what it emitted before does."""
+        self.run.settle()
+        self.closed = True
+        self.run.closed_tails.update(self.custom.tails)
 
     # -- what the tool emits; any thread --
 
     def emit(self, name: str, value: object, batch: bool = False) -> None:
         """A custom event of the tool. `TypeError`/`ValueError` for a bad name or value, see contract 4.3."""
-        if type(name) is not str or not self._custom.knows(name):
+        if type(name) is not str or not self.custom.knows(name):
             check_event_name(name)
         changes: list[Change] = []
-        self.emit_encoded(name, CustomWriter.value(value, changes), changes, batch)
+        self.emit_encoded(name, self.custom.value(value, changes), changes, batch)
 
     def emit_encoded(self, name: str, value: bytes, changes: Sequence[Change] = (), batch: bool = False) -> None:
-        """The same with a value that is bytes already (process tools encode in their own process)."""
-        if changes:
-            self.replaced(changes)
-        limit = self.run.settings.max_event_bytes
-        if len(value) > limit:
-            self.replaced([Change("too_large", "$")])
-            value = b'{"$too_large":%d}' % len(value)
-        payload = self._custom.wrap(int(time() * 1000), name, value)
-        run = self.run
-        with run.lock:
-            if self.closed:
-                run.counts.add("late_emits")
-            else:
-                run.writer.write(run.machine.emit_custom(payload), batch=batch)
+        """The same with a checked name and a value that is bytes already: process tools encode in their process."""
+        value = self._within_limits(value, changes)
+        tail = self.custom.bare_tail if value == b"{}" else self.custom.tail
+        self._add(self.custom.head(now_ms(), name), value[1:-1], tail, batch)
 
     def emit_output(self, value: object) -> None:
         """`tool.output`: what a generator yields; a non-mapping `y` as `{"value": y}`."""
         changes: list[Change] = []
-        output = encode(_fields(value), changes)
+        output = self._within_limits(encode(_mapping(value), changes), changes)
+        self._add(self.custom.own_head(now_ms(), "tool.output"), b'"output":' + output, self.custom.own_tail)
+
+    def _within_limits(self, value: bytes, changes: Sequence[Change]) -> bytes:
         if changes:
             self.replaced(changes)
-        if len(output) > self.run.settings.max_event_bytes:
-            self.replaced([Change("too_large", "$")])
-            output = b'{"$too_large":%d}' % len(output)
-        payload = b'{"type":"CUSTOM","timestamp":%d,"name":"tool.output","value":%b,"output":%b}}' % (
-            int(time() * 1000),
-            encode(self.identity)[:-1],
-            output,
-        )
-        with self.run.lock:
-            if self.closed:
-                self.run.counts.add("late_emits")
-            else:
-                self.run.writer.write(self.run.machine.emit_custom(payload))
+        if len(value) <= self.run.settings.max_event_bytes:
+            return value
+        self.replaced([Change("too_large", "$")])
+        return b'{"$too_large":%d}' % len(value)
+
+    def _add(self, head: bytes, fields: bytes, tail: bytes, batch: bool = False) -> None:
+        if self.closed:
+            self.run.counts.add("late_emits")
+        else:
+            self.run.stage.add((None, head, fields, tail))
+            self.run.staged(batch)
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Takes a report; at most one in 50 ms goes out, the last one always (contract 4.4)."""
@@ -184,35 +183,29 @@ class Call:
         total = None if total is None else _number("total", total)
         if message is not None and not isinstance(message, str):
             raise TypeError(f"The message of a progress report is a str, not {type(message).__name__}.")
-        with self.run.lock:
+        with self._pacing:
             if self.closed:
                 self.run.counts.add("late_emits")
-                return
-            if self._pacer is None:
-                self._pacer = ProgressPacer()
-            value = self._pacer.report(monotonic(), progress, total, message)
-            if value is not None:
-                self._write_progress(int(time() * 1000), value)
-            elif not self._pacing:
-                self._pacing = True
+            elif (value := self._pacer.report(monotonic(), progress, total, message)) is not None:
+                self._add_progress(value)
+            elif not self._paced:
+                self._paced = True
                 self.run.soon(self._pace)
 
     def _pace(self) -> None:
         """Waits on the loop until the kept report is due, then sends what is the last one by then."""
-        with self.run.lock:
-            due = self._pacer.due if self._pacer and not self.closed else None
-            if due is None:
-                self._pacing = False
-                return
+        with self._pacing:
+            due = None if self.closed else self._pacer.due
             now = monotonic()
-            if value := self._pacer.take(now) if self._pacer else None:
-                self._write_progress(int(time() * 1000), value)
-                self._pacing = False
+            if due is not None and due > now:
+                self.run.later(due - now, self._pace)
                 return
-        self.run.later(due - now, self._pace)
+            self._paced = False
+            if due is not None and (value := self._pacer.take(now)) is not None:
+                self._add_progress(value)
 
-    def _write_progress(self, ms: int, value: Mapping[str, Any]) -> None:
-        self.run.write(events.custom(ms, "tool.progress", {**self.identity, **value}))
+    def _add_progress(self, value: Mapping[str, Any]) -> None:
+        self._add(self.custom.own_head(now_ms(), "tool.progress"), encode(value)[1:-1], self.custom.own_tail)
 
     def replaced(self, changes: Sequence[Change]) -> None:
         """Counts what JSON could not hold, and logs each place once a tool; raises under `strict_payloads`."""
@@ -226,7 +219,12 @@ class Call:
                 logger.warning("%s: the value at %s was replaced (%s)", *place, change.kind)
 
 
-def _fields(value: object) -> Mapping[Any, Any]:
+def now_ms() -> int:
+    """Unix milliseconds, the unit of `timestamp`."""
+    return time_ns() // 1_000_000
+
+
+def _mapping(value: object) -> Mapping[Any, Any]:
     try:
         return as_mapping(value)
     except TypeError:

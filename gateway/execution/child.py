@@ -217,10 +217,15 @@ def _answer(handshake: dict[str, Any], ctx: ProcessContext) -> bytes:
         before = ctx._changed(changes) if changes else b""
     except BaseException as error:  # noqa: BLE001 - the boundary of this process
         returned_at = time.monotonic_ns()
-        text = "".join(traceback.format_exception(error))
-        before = pack(TRACEBACK, text.encode("utf-8", "replace"))
-        body = encode(error_of(error).to_wire())
+        before, body = _traceback_of(error, ctx), encode(error_of(error).to_wire())
     return before + pack(RESULT, body, b"%d" % returned_at)
+
+
+def _traceback_of(error: BaseException, ctx: ProcessContext) -> bytes:
+    """The frame for the log; none when the tool is being stopped, for then to raise is what it should do."""
+    if ctx.abort_signal.aborted:
+        return b""
+    return pack(TRACEBACK, "".join(traceback.format_exception(error)).encode("utf-8", "replace"))
 
 
 def _tool(handshake: dict[str, Any]) -> Tool:

@@ -1,7 +1,8 @@
 """A run that this worker executes: the state machine, its writer, and the signal that stops it.
 
-Everything that changes a run goes through here, under the writer's lock, because tools emit from any thread. Methods
-that are not marked *any thread* belong to the loop.
+Everything that changes a run goes through here, on the loop. Tools emit from any thread into the run's stage, and the
+loop takes it from there: after a quiet time in its next turn, while events come quickly when one turn brought nothing
+new, at most after 2 ms (performance.md 1). Methods that are not marked *any thread* belong to the loop.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from time import time
+from functools import partial
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import StoreError
 from gateway.execution.signals import AbortSignal
 from gateway.run.records import CallRecord, RunKey, RunRecord
+from gateway.run.stage import PIECES, Stage
 from gateway.run.state import RunMachine
 from gateway.settings import Settings
 from gateway.stores.base import RunWriter
@@ -31,6 +34,15 @@ if TYPE_CHECKING:
 __all__ = ["ENDINGS", "Counts", "LiveRun"]
 
 logger = logging.getLogger("gateway")
+
+BUSY = 0.002  # seconds: the longest that events wait in the stage while more keep coming
+BATCH_SECONDS = 0.05
+BATCH_EVENTS = 32
+FULL = (
+    128 * PIECES
+)  # about as much as a socket write carries; a tool that never gives way is taken from in its own frame
+OVERFULL = 64 * FULL
+OVERFULL_SECONDS = 1.0  # a thread waits no longer: perhaps the loop is waiting for that very thread
 
 # What a run ends in when something other than the person ended it: RUN_ERROR code and text (contract 4.4).
 ENDINGS: Mapping[str, tuple[str, str]] = {
@@ -54,13 +66,23 @@ class Counts(Counter[str]):
             self[name] += number
 
 
+class Flushed:
+    """What a flush in a thread returns: awaiting it returns at once."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield  # what makes it a generator
+
+
 class LiveRun:
     """See the module. `done` is set when the terminal event is in the store."""
 
     def __init__(self, record: RunRecord, writer: RunWriter, settings: Settings, counts: Counts | None = None) -> None:
         self.machine = RunMachine(record)
         self.writer = writer
-        self.lock = writer.lock
+        self.stage = Stage()
+        self.taking = False
+        self.closed_tails: set[bytes] = set()
         self.settings = settings
         self.signal = AbortSignal()
         self.calls: dict[str, Call] = {}
@@ -69,6 +91,9 @@ class LiveRun:
         self.done = asyncio.Event()
         self.on_disconnect: str = settings.on_disconnect
         self.disconnect_grace = settings.disconnect_grace
+        self._batched = 0
+        self._seen = 0
+        self._settled_at = 0.0
         self._notices: set[str] = set()
         self._viewers = 0
         self._leaving: asyncio.TimerHandle | None = None
@@ -91,23 +116,87 @@ class LiveRun:
     # -- events --
 
     def start(self) -> None:
-        with self.lock:
-            self.writer.write(self.machine.start(time()))
-            self.writer.save(self.machine.record)
-
-    def emit(self, event: Mapping[str, Any]) -> None:
-        """*Any thread.* Writes an event between start and end of the run."""
-        with self.lock:
-            self.write(event)
+        self.writer.write(self.machine.start(time()))
+        self.writer.save(self.machine.record)
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """The same for a caller that holds `lock`."""
+        """Writes an event between start and end of the run, after what is staged."""
+        self.settle()
         self.writer.write(self.machine.emit(event))
 
     def save_call(self, call: CallRecord) -> None:
-        """Puts a call's state into the run's record; the caller holds `lock`."""
+        """Puts a call's state into the run's record."""
         self.machine.set_call(call)
         self.writer.save(self.machine.record)
+
+    def staged(self, batch: bool = False) -> None:
+        """*Any thread.* Something was added to the stage: sees to it that it is taken, and that it stays bounded."""
+        if len(self.stage.pieces) >= FULL:
+            self._relieve()
+        elif batch and not self.taking:
+            self._batched += 1
+            if self._batched >= BATCH_EVENTS:
+                self._batched = 0
+                self._take_soon()
+            elif self._batched == 1:
+                self.soon(partial(self.later, BATCH_SECONDS, self.settle))
+        elif not self.taking:
+            self._take_soon()
+
+    def settle(self) -> None:
+        """Moves what is staged into the log."""
+        self.taking = False  # before the look: whoever adds later sees it, and calls again
+        self._batched = self._seen = 0
+        if not self.stage.pieces:
+            return
+        self._settled_at = monotonic()
+        if self.machine.over:
+            self.counts.add("late_emits", len(self.stage))
+            self.stage.pieces.clear()
+            return
+        data, count, dropped = self.stage.take(self.machine.seq + 1, self.closed_tails)
+        if dropped:
+            self.counts.add("late_emits", dropped)
+        if count:
+            self.machine.advance(count)
+            self.writer.write(data, count)
+
+    def flush(self) -> Awaitable[None]:
+        """*Any thread.* See `ToolContext.flush`."""
+        if threading.get_ident() == self._thread:
+            self.settle()
+            return self.writer.flush()
+        asyncio.run_coroutine_threadsafe(self._settle_and_flush(), self._loop).result()
+        return Flushed()
+
+    async def _settle_and_flush(self) -> None:
+        self.settle()
+        await self.writer.flush()
+
+    def _take_soon(self) -> None:
+        self.taking = True
+        self.soon(self._look)
+
+    def _look(self) -> None:
+        staged = len(self.stage.pieces)
+        if staged != self._seen and monotonic() - self._settled_at < BUSY:
+            # Busy: look again in the next turn; a tool that gives way after each event runs in between.
+            self._seen = staged
+            self._loop.call_soon(self._look)
+        else:
+            self.settle()
+
+    def _relieve(self) -> None:
+        """The stage is full: on the loop it is taken at once; a thread that outruns the loop waits for a turn of it."""
+        if threading.get_ident() == self._thread:
+            self.settle()
+        elif len(self.stage.pieces) >= OVERFULL:
+            turned = threading.Event()
+            self.soon(self.settle)
+            self.soon(turned.set)
+            turned.wait(OVERFULL_SECONDS)
+        elif not self.taking:
+            self._take_soon()
 
     def notice(self, level: str, code: str, message: str) -> None:
         """`gateway.notice`, at most one a code and run; silently none when the run is over."""
@@ -115,7 +204,7 @@ class LiveRun:
             return
         self._notices.add(code)
         value = {"level": level, "code": code, "message": message}
-        self.emit(events.custom(int(time() * 1000), "gateway.notice", value))
+        self.write(events.custom(int(time() * 1000), "gateway.notice", value))
 
     def soon(self, callback: Callable[[], object]) -> None:
         """*Any thread.* Calls back on the loop; nothing happens when the loop has gone."""
@@ -135,31 +224,31 @@ class LiveRun:
         """Aborts the run's calls. False, and nothing changes, when nothing is left to run or it is stopping already."""
         if not self.has_work or self.signal.aborted or self.machine.over:
             return False
-        with self.lock:
-            self.writer.write(self.machine.stop(time(), reason, message))
-            self.writer.save(self.machine.record)
+        self.settle()
+        self.writer.write(self.machine.stop(time(), reason, message))
+        self.writer.save(self.machine.record)
         self.signal.abort(reason)
         return True
 
     def end(self, result: Mapping[str, Any] | None = None) -> None:
         """The terminal event that the run's history calls for; exactly once."""
         reason = self.signal.reason
-        with self.lock:
-            now = time()
-            if result is not None:
-                self.machine.record = replace(self.machine.record, result=encode(result))
-            if reason is None:
-                frames = self.machine.finish(now, result)
-            elif reason == "user":
-                frames = self.machine.cancel(now, result)
-            else:
-                frames = self.machine.fail(now, *ENDINGS[reason])
-            self._write_last(frames)
+        self.settle()
+        now = time()
+        if result is not None:
+            self.machine.record = replace(self.machine.record, result=encode(result))
+        if reason is None:
+            frames = self.machine.finish(now, result)
+        elif reason == "user":
+            frames = self.machine.cancel(now, result)
+        else:
+            frames = self.machine.fail(now, *ENDINGS[reason])
+        self._write_last(frames)
 
     def fail(self, code: str, message: str) -> None:
         """RUN_ERROR, whatever is open."""
-        with self.lock:
-            self._write_last(self.machine.fail(time(), code, message))
+        self.settle()
+        self._write_last(self.machine.fail(time(), code, message))
 
     def _write_last(self, frames: list[bytes]) -> None:
         for frame in frames:

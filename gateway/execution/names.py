@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-# The gateway's own events (contract 4.4); a tool that could send them could forge a result.
-RESERVED_PREFIXES = ("tool.", "tools.", "run.", "gateway.")
+from gateway.wire.events import OWN_PREFIXES
 
 
 def check_event_name(name: object) -> None:
@@ -12,6 +11,6 @@ def check_event_name(name: object) -> None:
         raise TypeError(f"The name of a custom event is a str, not {type(name).__name__}.")
     if not name:
         raise ValueError("The name of a custom event must not be empty.")
-    if name.startswith(RESERVED_PREFIXES):
+    if name.startswith(OWN_PREFIXES):
         prefix = name[: name.index(".") + 1]
         raise ValueError(f"Names that start with {prefix!r} are the gateway's own: {name!r}.")

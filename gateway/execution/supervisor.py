@@ -169,7 +169,7 @@ class Supervisor:
                     async with AsyncExitStack() as stack:
                         context = await _enter(spec.context(), run, stack)
                         result = await spec.job(run, self.executor, context)
-        except BaseException as error:  # noqa: BLE001 - the context is foreign code; SystemExit would end the server
+        except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _cancelled():
                 run.stop("shutdown")
                 if not run.machine.over:

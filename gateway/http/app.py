@@ -11,7 +11,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from starlette.routing import Mount, Route, Router
+from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, Unauthenticated
@@ -32,7 +32,7 @@ __all__ = ["Gateway"]
 Authenticate = Callable[[HTTPConnection], Awaitable[AuthContext | None]]
 
 # What a load balancer asks, which has no credentials and learns nothing.
-OPEN_TO_ALL = frozenset({"healthz", "readyz"})
+OPEN_TO_ALL = frozenset({"/healthz", "/readyz"})
 
 logger = logging.getLogger("gateway")
 
@@ -88,7 +88,7 @@ class Gateway:
             if self._engine is None:
                 engine = Engine(Settings(**self._options), self.tools, self._context)
                 await engine.open()
-                routes: list[Route | Mount] = list(Routes(engine).table())
+                routes = Routes(engine).table()
                 if engine.settings.page:
                     routes += page_routes()
                 self._router = Router(routes, redirect_slashes=False)
@@ -140,7 +140,8 @@ class Gateway:
             return Response(status_code=204, headers=granted)
         connection.scope[HEADERS].update(cors_headers(connection, settings))
         check_origin(connection, settings)
-        if self._authenticate is not None and connection.scope["path"].rpartition("/")[2] not in OPEN_TO_ALL:
+        path = connection.scope["path"].removeprefix(connection.scope.get("root_path", ""))
+        if self._authenticate is not None and path not in OPEN_TO_ALL:
             auth = await self._authenticate(connection)
             if auth is None and not settings.allow_anonymous:
                 raise Unauthenticated("This gateway wants to know who calls.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from gateway.http.responses import Endpoint
@@ -25,8 +25,8 @@ def page_folder() -> Path:
     return built if built.is_dir() else package.parent / "web-demo"
 
 
-def page_routes() -> list[Route | Mount]:
-    """`/` and the files beside it; mounted last, so the API's paths win."""
+def page_routes() -> list[Route]:
+    """`/` and the files beside it."""
     folder = page_folder()
 
     async def index(request: Request) -> Response:
@@ -44,4 +44,10 @@ def page_routes() -> list[Route | Mount]:
             )
         return response
 
-    return [Route("/", Endpoint(index), methods=["GET"]), Mount("/", StaticFiles(directory=folder))]
+    files = StaticFiles(directory=folder)
+
+    async def asset(request: Request) -> Response:
+        return await files.get_response(request.path_params["path"], request.scope)
+
+    # Last in the table, so the paths of the API win.
+    return [Route("/", Endpoint(index), methods=["GET"]), Route("/{path:path}", Endpoint(asset), methods=["GET"])]

@@ -38,8 +38,7 @@ class Routes:
         """Every path with its methods; paths are relative to where the gateway is mounted."""
         return [
             Route("/agents", Endpoint(self.list_agents), methods=["GET"]),
-            Route("/agents/{agent}", Endpoint(self.run_agent), methods=["POST"]),
-            Route("/agents/{agent}", Endpoint(self.join_agent), methods=["GET"]),
+            Route("/agents/{agent}", Endpoint(self.agent), methods=["GET", "POST"]),
             Route("/agents/{agent}/capabilities", Endpoint(self.agent_capabilities), methods=["GET"]),
             Route("/capabilities", Endpoint(self.capabilities), methods=["GET"]),
             Route("/tools", Endpoint(self.list_tools), methods=["GET"]),
@@ -60,6 +59,10 @@ class Routes:
     async def list_agents(self, request: Request) -> Response:
         identify(request)
         return JSON({"items": [agent_item(TOOLS_AGENT)]})
+
+    async def agent(self, request: Request) -> Response:
+        # One route for both: of two, a 405 would name only the first one's methods in `Allow`.
+        return await (self.run_agent(request) if request.method == "POST" else self.join_agent(request))
 
     async def run_agent(self, request: Request) -> Response:
         return await stream_run(self._engine, request, await agent_spec(self._engine, request))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from functools import partial
 
@@ -35,7 +36,7 @@ async def tool_spec(engine: Engine, request: Request, *, background: bool) -> Ru
     key = run_key(request, identity, body.run_id or str(uuid.uuid4()))
     _check(tool, body, background=background)
     who = caller(request, identity, request.scope[REQUEST_ID])
-    call_id = body.tool_call_id or f"call_{uuid.uuid4().hex}"
+    call_id = body.tool_call_id or f"call_{secrets.token_urlsafe(9)}"
     timeout = _timeout(engine.settings, tool, body.timeout)
 
     def prepare(run: LiveRun) -> None:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from gateway.errors import OrderError
-from gateway.run.order import OrderMachine
+from gateway.run.order import TERMINALS, OrderMachine
 from gateway.run.records import CallRecord, RunRecord
 from gateway.wire import events
 from gateway.wire.codec import encode
@@ -110,15 +110,19 @@ class RunMachine:
 
     def emit(self, event: Mapping[str, Any]) -> bytes:
         """Any event between start and end; raises `OrderError` where the verifier would refuse it."""
+        if event["type"] in TERMINALS:
+            raise OrderError(f"{event['type']} without the act that ends the run")
         self._act(Act.EMIT)
         return self._write(event)
 
-    def emit_custom(self, payload: bytes) -> bytes:
-        """A CUSTOM event that is bytes already: legal anywhere between start and end, so only that is checked."""
+    def advance(self, count: int) -> None:
+        """`count` CUSTOM events that are bytes already (`run.stage`) have taken the numbers after `seq`.
+
+        They are legal anywhere between start and end, so only that is checked.
+        """
         if not self._emits:
             raise OrderError("CUSTOM outside of an open run")
-        self.seq += 1
-        return frame(self.seq, payload)
+        self.seq += count
 
     def set_call(self, call: CallRecord) -> None:
         self.record = self.record.with_call(call)

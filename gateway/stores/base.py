@@ -19,7 +19,6 @@ Times are the store's own (Unix seconds), so that workers need not agree on a cl
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -141,17 +140,15 @@ class Follower(Protocol):
 
 
 class RunWriter(Protocol):
-    """The one writer of a run, held by its lease.
+    """The one writer of a run, held by its lease, used on the loop.
 
-    `write` and `save` are synchronous and may be called from any thread by whoever holds `lock`; frames are stored in
-    this order, together with the record that was saved last. `flush` returns when all of it is stored.
+    `write` takes `count` frames as one piece of bytes, numbered after those before. What is written is stored in this
+    order, together with the record that was saved last; `flush` returns when all of it is.
     """
 
     @property
-    def lock(self) -> AbstractContextManager[Any]: ...
-    @property
     def pending_bytes(self) -> int: ...
-    def write(self, frame: bytes, *, batch: bool = False) -> None: ...
+    def write(self, data: bytes, count: int = 1) -> None: ...
     def save(self, record: RunRecord) -> None: ...
     async def flush(self) -> None: ...
 

@@ -1,103 +1,49 @@
-"""The log of one run in this process, and those who follow it.
+"""The log of one run in this process, and those who follow it. It lives on the loop.
 
-Writers may be on any thread; followers live on the loop. An emit is in the log when `append` returns; only the wake-up
-waits: after a quiet time for the next loop iteration, while events come quickly until one iteration brought nothing
-new, at most 2 ms (performance.md 1). Followers are woken in slices, so that Stop and new requests get in between.
+Followers are woken in slices, so that Stop and new requests get in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
-from time import monotonic
 
 from gateway.errors import CursorExpired
 from gateway.run.log import BlockLog
 
 __all__ = ["Feed", "FeedFollower"]
 
-BUSY = 0.002  # seconds: the longest a wake-up waits while events keep coming
-BATCH_SECONDS = 0.05
-BATCH_EVENTS = 32
 SLICE = 64  # followers woken in one go: 1 000 at once would hold the loop for 6 to 10 ms
 
 
 class Feed:
-    """A `BlockLog` with a lock, a wake-up and followers."""
+    """A `BlockLog` with followers."""
 
-    __slots__ = ("_batched", "_flushed_at", "_loop", "_seen", "_thread", "_timer", "_waking", "lock", "log", "waiting")
+    __slots__ = ("_loop", "log", "waiting")
 
     def __init__(self) -> None:
         self.log = BlockLog()
-        self.lock = threading.Lock()
         self.waiting: dict[asyncio.Future[None], None] = {}
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._waking = False
-        self._timer = False
-        self._batched = 0
-        self._seen = 0
-        self._flushed_at = 0.0
 
-    def append(self, frame: bytes, batch: bool = False) -> bool:
-        """Adds a frame; the caller holds `lock`. True when a block was sealed: the time to look at sizes."""
-        if self.waiting and not self._waking:
-            self._schedule(batch)
-        return self.log.append(frame)
+    def append(self, data: bytes, count: int = 1) -> bool:
+        """Adds `count` frames. True when a block was sealed: the time to look at sizes."""
+        sealed = self.log.append(data, count)
+        if self.waiting:
+            self._wake_all()
+        return sealed
 
     def close(self) -> None:
-        """No more frames will come; the caller holds `lock`."""
+        """No more frames will come."""
         self.log.closed = True
-        if self.waiting and not self._waking:
-            self._schedule(False)
+        self._wake_all()
 
     def follow(self, cursor: int) -> FeedFollower:
         return FeedFollower(self, cursor)
 
-    def _schedule(self, batch: bool) -> None:
-        if batch:
-            self._batched += 1
-            if self._batched < BATCH_EVENTS:
-                if not self._timer:
-                    self._timer = True
-                    self._on_loop(self._start_timer)
-                return
-        self._waking = True
-        self._on_loop(self._look)
-
-    def _on_loop(self, callback: object) -> None:
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(callback)  # type: ignore[arg-type]  # a bound method without arguments
-        else:
-            self._loop.call_soon_threadsafe(callback)  # type: ignore[arg-type]
-
-    def _start_timer(self) -> None:
-        self._loop.call_later(BATCH_SECONDS, self._timer_fired)
-
-    def _timer_fired(self) -> None:
-        self._timer = False
-        if not self._waking:
-            self._flush(monotonic())
-
-    def _look(self) -> None:
-        now = monotonic()
-        last = self.log.last
-        if last != self._seen and now - self._flushed_at < BUSY and not self.log.closed:
-            # Busy: look again in the next iteration; a producer that gives way after each event runs in between.
-            self._seen = last
-            self._loop.call_soon(self._look)
-            return
-        self._flush(now)
-
-    def _flush(self, now: float) -> None:
-        with self.lock:
-            self._waking = False
-            self._batched = 0
-            self._seen = self.log.last
-            waiting, self.waiting = self.waiting, {}
-        self._flushed_at = now
+    def _wake_all(self) -> None:
+        waiting, self.waiting = self.waiting, {}
         self._wake(iter(waiting))
 
     def _wake(self, waiting: Iterator[asyncio.Future[None]]) -> None:
@@ -126,18 +72,18 @@ class FeedFollower:
 
     async def __anext__(self) -> bytes:
         """The next piece; `b""` after `wake()`; `StopAsyncIteration` at the end or after `close()`."""
-        future = self._ready()
-        if future is None:
-            return self._read()
-        self._future = future
-        try:
-            await future
-        finally:
-            self._future = None
-            self._feed.waiting.pop(future, None)
+        log = self._feed.log
         if self._closed:
             raise StopAsyncIteration
-        return self._read()
+        if self.cursor >= log.last:
+            if log.closed:
+                raise StopAsyncIteration
+            await self._wait()
+        if self.cursor < log.first - 1:
+            details = {"firstEventId": log.first, "lastEventId": log.last}
+            raise CursorExpired("The events after this cursor are gone.", details=details)
+        data, self.cursor = log.read(self.cursor)
+        return data
 
     def wake(self) -> None:
         if self._future is not None and not self._future.done():
@@ -147,30 +93,13 @@ class FeedFollower:
         self._closed = True
         self.wake()
 
-    def _ready(self) -> asyncio.Future[None] | None:
-        """None when there is something to read; else a future that the next flush resolves."""
-        if self._closed:
+    async def _wait(self) -> None:
+        future = self._future = asyncio.get_running_loop().create_future()
+        self._feed.waiting[future] = None
+        try:
+            await future
+        finally:
+            self._future = None
+            self._feed.waiting.pop(future, None)
+        if self._closed or (self._feed.log.closed and self.cursor >= self._feed.log.last):
             raise StopAsyncIteration
-        feed = self._feed
-        with feed.lock:
-            # Looking and waiting under one lock: a frame that a thread adds in between cannot be missed.
-            if self.cursor < feed.log.last:
-                return None
-            if feed.log.closed:
-                raise StopAsyncIteration
-            future = asyncio.get_running_loop().create_future()
-            feed.waiting[future] = None
-            return future
-
-    def _read(self) -> bytes:
-        feed = self._feed
-        with feed.lock:
-            log = feed.log
-            if self.cursor < log.first - 1:
-                raise CursorExpired(
-                    "The events after this cursor are gone.",
-                    code="cursor_expired",
-                    details={"firstEventId": log.first, "lastEventId": log.last},
-                )
-            data, self.cursor = log.read(self.cursor)
-        return data

@@ -6,7 +6,7 @@ An event is in the log when `write` returns. Nothing survives the process, and o
 from __future__ import annotations
 
 import asyncio
-import threading
+import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ class Entry:
 class MemoryWriter:
     """See `stores.base.RunWriter`; nothing is ever pending."""
 
-    __slots__ = ("_entry", "_feed", "_lease", "_store", "lock")
+    __slots__ = ("_entry", "_epoch", "_feed", "_store")
 
     pending_bytes = 0
 
@@ -55,12 +55,11 @@ class MemoryWriter:
         self._store = store
         self._entry = entry
         self._feed = entry.feed
-        self._lease = lease
-        self.lock = entry.feed.lock
+        self._epoch = lease.epoch
 
-    def write(self, frame: bytes, *, batch: bool = False) -> None:
+    def write(self, data: bytes, count: int = 1) -> None:
         self._check()
-        if self._feed.append(frame, batch):
+        if self._feed.append(data, count):
             self._store.account(self._entry)
 
     def save(self, record: RunRecord) -> None:
@@ -76,11 +75,11 @@ class MemoryWriter:
         await asyncio.sleep(0)
 
     def on_trim(self, callback: Callable[[], None]) -> None:
-        """`callback` is called, on any thread, when the oldest events have left the log for the first time."""
+        """`callback` is called when the oldest events have left the log for the first time."""
         self._entry.on_trim = callback
 
     def _check(self) -> None:
-        if self._entry.epoch != self._lease.epoch:
+        if self._entry.epoch != self._epoch:
             raise Fenced("Another worker has taken this run over.")
 
 
@@ -95,20 +94,16 @@ class MemoryStore(MemoryState):
         self._threads: dict[str, dict[str, None]] = {}
         self._ended: OrderedDict[RunKey, None] = OrderedDict()
         self._bytes = 0
-        self._bytes_lock = threading.Lock()
         self._subscribers: dict[str, asyncio.Queue[StopRequest]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for entry in self._runs.values():
-            with entry.feed.lock:
-                entry.feed.close()
+            entry.feed.close()
 
     @property
     def bytes_held(self) -> int:
@@ -139,21 +134,19 @@ class MemoryStore(MemoryState):
     async def append(self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None) -> None:
         entry = self._entry(lease.key)
         writer = MemoryWriter(self, entry, lease)
-        with writer.lock:
-            last = entry.feed.log.last
-            if first > last + 1:
-                raise StoreError(f"Append at {first} after {last} would leave a gap.")
-            for frame in frames[last + 1 - first :]:
-                writer.write(frame)
-            if record is not None:
-                writer.save(record)
+        last = entry.feed.log.last
+        if first > last + 1:
+            raise StoreError(f"Append at {first} after {last} would leave a gap.")
+        for frame in frames[last + 1 - first :]:
+            writer.write(frame)
+        if record is not None:
+            writer.save(record)
 
     async def bounds(self, key: RunKey) -> Bounds | None:
         entry = self._runs.get(key)
         if entry is None:
             return None
-        with entry.feed.lock:
-            return Bounds(entry.feed.log.first, entry.feed.log.last, entry.feed.log.closed)
+        return Bounds(entry.feed.log.first, entry.feed.log.last, entry.feed.log.closed)
 
     async def list_runs(
         self,
@@ -216,10 +209,9 @@ class MemoryStore(MemoryState):
         entry = self._runs.get(key)
         if entry is None or entry.record.over:
             return None
-        with entry.feed.lock:
-            entry.epoch += 1
-            entry.worker = worker
-            return Lease(key, worker, entry.epoch)
+        entry.epoch += 1
+        entry.worker = worker
+        return Lease(key, worker, entry.epoch)
 
     # -- retention --
 
@@ -237,17 +229,15 @@ class MemoryStore(MemoryState):
         self._ended[key] = None
 
     def account(self, entry: Entry) -> None:
-        """Counts what a log has grown, under its lock and on any thread; trims it to the limits of one run."""
+        """Counts what a log has grown, and trims it to the limits of one run."""
         log = entry.feed.log
         left = log.trim(self._settings.max_run_bytes, self._settings.max_run_events)
-        with self._bytes_lock:
-            self._bytes += log.size - entry.counted
-            entry.counted = log.size
-            full = self._bytes > self._settings.max_store_bytes
+        self._bytes += log.size - entry.counted
+        entry.counted = log.size
         if left:
             self._trimmed(entry)
-        if full and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._make_room)
+        if self._bytes > self._settings.max_store_bytes:
+            self._make_room()
 
     def _make_room(self) -> bool:
         """Finished runs go first, oldest first; then the largest live one is trimmed. True when it is enough."""
@@ -256,21 +246,19 @@ class MemoryStore(MemoryState):
             self._forget(next(iter(self._ended)))
         if self._bytes > limit and self._runs:
             largest = max(self._runs.values(), key=lambda entry: entry.counted)
-            with largest.feed.lock:
-                excess = self._bytes - limit
-                left = largest.feed.log.trim(max(largest.counted - excess, 0), 1 << 62)
-                with self._bytes_lock:
-                    self._bytes -= largest.counted - largest.feed.log.size
-                    largest.counted = largest.feed.log.size
+            log = largest.feed.log
+            left = log.trim(max(largest.counted - (self._bytes - limit), 0), sys.maxsize)
+            self._bytes -= largest.counted - log.size
+            largest.counted = log.size
             if left:
                 self._trimmed(largest)
         return self._bytes <= limit
 
     def _trimmed(self, entry: Entry) -> None:
         callback, entry.on_trim = entry.on_trim, None
-        if callback is not None and self._loop is not None:
-            # Never in the writer's frame: the callback emits an event, and the lock is held here.
-            self._loop.call_soon_threadsafe(callback)
+        if callback is not None:
+            # Never in the writer's frame: the callback emits an event.
+            asyncio.get_running_loop().call_soon(callback)
 
     def _forget(self, key: RunKey) -> None:
         entry = self._runs.pop(key)
@@ -281,8 +269,7 @@ class MemoryStore(MemoryState):
             ids.pop(key.run_id, None)
             if not ids:
                 del self._threads[key.owner]
-        with self._bytes_lock:
-            self._bytes -= entry.counted
+        self._bytes -= entry.counted
 
     def _entry(self, key: RunKey) -> Entry:
         entry = self._runs.get(key)

@@ -18,12 +18,17 @@ import orjson
 from gateway.errors import PayloadError
 from gateway.wire.normalise import MAX_DEPTH, Change, fields_of, normalise, type_name
 
-__all__ = ["Change", "as_mapping", "decode", "encode", "encode_strict"]
+__all__ = ["FLAT", "FLAT_OPTIONS", "Change", "as_mapping", "decode", "dumps", "encode", "encode_strict"]
 
 _dumps = orjson.dumps
 # Integers beyond 2**53-1 raise. No other option matters: only exact JSON types come as far as orjson.
 _OPTIONS = orjson.OPT_STRICT_INTEGER
 _NONE = type(None)
+# A dict whose values are of these types alone may go straight to `dumps(value, None, FLAT_OPTIONS)`: if that does not
+# raise and its result is ASCII, it is what `encode` would give. For the hot path of tools that emit by the thousand.
+FLAT = frozenset({str, int, bool, _NONE})
+FLAT_OPTIONS = _OPTIONS
+dumps = _dumps
 
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _TOO_LONG_FOR_ORJSON = b"0" * 19  # -2**63 has 19 digits; integers beyond 64 bits come out of orjson as floats

@@ -30,6 +30,8 @@ __all__ = [
 Event = dict[str, Any]
 
 PROTOCOL_VERSION = "1.0"
+MAX_NAMES = 256
+# Names that no tool may use: they are the gateway's own (contract 4.3).
 OWN_PREFIXES = ("tool.", "tools.", "run.", "gateway.")
 
 
@@ -104,21 +106,48 @@ def custom(now: int, name: str, value: Mapping[str, Any], tool_name: str | None 
 
 
 class CustomWriter:
-    """Writes the CUSTOM events of one tool call straight to bytes, with all that does not change kept ready."""
+    """The parts of a tool call's CUSTOM frames that stay the same, kept as bytes.
 
-    __slots__ = ("_call_id", "_heads", "_tail")
+    A frame is its number, `head(now, name)`, the fields of its value, and `tail` (`bare_tail` where there are no
+    fields), which adds `toolCallId` and the metadata. `own_head` and `own_tail` do the same for the gateway's own
+    events about the call. `end` ends a frame.
+    """
 
-    def __init__(self, call_id: str, tool_name: str, metadata: Mapping[str, Any] | None = None) -> None:
-        self._call_id = encode(call_id)
-        self._tail = b'"toolCallId":%b},"metadata":%b}' % (
-            self._call_id,
-            encode({"toolName": tool_name, **(metadata or {})}),
-        )
-        self._heads: dict[str, bytes] = {}
+    __slots__ = ("_names", "bare_tail", "own_tail", "stamped", "tail")
+
+    def __init__(self, call_id: str, tool_name: str, end: bytes = b"\n\n") -> None:
+        call, tool = encode(call_id), encode(tool_name)
+        self.bare_tail = b'"toolCallId":%b},"metadata":{"toolName":%b}}%b' % (call, tool, end)
+        self.tail = b"," + self.bare_tail
+        self.own_tail = b',"toolCallId":%b,"toolName":%b}}%b' % (call, tool, end)
+        #: Heads of this very millisecond by name; whoever sees another one clears it.
+        self.stamped: dict[str, bytes] = {}
+        self._names: dict[str, bytes] = {}
+
+    @property
+    def tails(self) -> tuple[bytes, bytes, bytes]:
+        """All the tails of this call, by which its frames are known."""
+        return self.tail, self.bare_tail, self.own_tail
 
     def knows(self, name: str) -> bool:
         """Whether this name was written before, and so was checked before."""
-        return name in self._heads
+        return name in self._names
+
+    def head(self, now: int, name: str) -> bytes:
+        """The head of an event, `now` in milliseconds; kept in `stamped`."""
+        encoded = self._names.get(name)
+        if encoded is None:
+            if len(self._names) >= MAX_NAMES:  # names made from data must not grow the cache without bound
+                self._names.clear()
+                self.stamped.clear()
+            encoded = self._names[name] = encode(name)
+        head = self.stamped[name] = b'\ndata: {"type":"CUSTOM","timestamp":%d,"name":%b,"value":{' % (now, encoded)
+        return head
+
+    @staticmethod
+    def own_head(now: int, name: str) -> bytes:
+        """The head of one of the gateway's own events."""
+        return b'\ndata: {"type":"CUSTOM","timestamp":%d,"name":%b,"value":{' % (now, encode(name))
 
     @staticmethod
     def value(value: object, changes: list[Change]) -> bytes:
@@ -130,19 +159,6 @@ class CustomWriter:
         if "toolCallId" in fields:
             fields = {key: item for key, item in fields.items() if key != "toolCallId"}
         return encode(fields, changes)
-
-    def wrap(self, now: int, name: str, value: bytes) -> bytes:
-        """One event from a value that `value()` made; `toolCallId` and metadata are added here."""
-        head = self._heads.get(name) or self._head(name)
-        if value == b"{}":
-            return b'{"type":"CUSTOM","timestamp":%d%b%b' % (now, head, self._tail)
-        return b'{"type":"CUSTOM","timestamp":%d%b%b,%b' % (now, head, value[1:-1], self._tail)
-
-    def _head(self, name: str) -> bytes:
-        if len(self._heads) >= 256:  # names made from data must not grow the cache without bound
-            self._heads.clear()
-        head = self._heads[name] = b',"name":%b,"value":{' % encode(name)
-        return head
 
 
 def arguments_text(arguments: object) -> str:

@@ -10,11 +10,22 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from gateway.errors import AccessDenied, ToolError
+from gateway.errors import AccessDenied, PayloadError, ToolError
 from gateway.execution.context import ToolContext
 from gateway.execution.tools import Tool, tool
 
-__all__ = ["BODIES", "RAISES", "polls", "process_dies", "process_ignores", "process_waits", "raise_as"]
+__all__ = [
+    "BODIES",
+    "RAISES",
+    "RAISES_IN_A_PROCESS",
+    "polls",
+    "process_dies",
+    "process_exits_at_sigterm",
+    "process_ignores",
+    "process_sends_nan",
+    "process_waits",
+    "raise_as",
+]
 
 
 class Unsayable(Exception):
@@ -48,6 +59,15 @@ RAISES: dict[str, tuple[Callable[[], BaseException], str, str, bool]] = {
     "MemoryError": (lambda: MemoryError("out of it"), "failed", "out of it", False),
     "a base exception of its own": (lambda: Alien("from far"), "failed", "from far", False),
 }
+
+# Each of these costs the start of an interpreter: one of every kind that takes its own way out of one.
+RAISES_IN_A_PROCESS = (
+    "an exception that cannot be printed",
+    "a tool error",
+    "a group with an interrupt",
+    "SystemExit",
+    "CancelledError",
+)
 
 
 def raise_as(what: str) -> None:
@@ -143,3 +163,15 @@ def polls(ctx: ToolContext) -> None:
     while True:
         ctx.abort_signal.throw_if_aborted()
         time.sleep(0.005)
+
+
+@tool(isolation="process")
+def process_sends_nan(ctx: ToolContext, where: str) -> Any:
+    """Sends what JSON cannot hold; says so when the emit is refused where it happens."""
+    if where == "event":
+        try:
+            ctx.emit_custom_event("row", {"cells": [1, float("nan")]})
+        except PayloadError as error:
+            return {"refused": str(error)}
+        return {"refused": None}
+    return {"cells": [1, float("nan")]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,10 +26,12 @@ from gateway.execution.tools import Tool, tool
 from tests.execution.ending_tools import (
     BODIES,
     RAISES,
+    RAISES_IN_A_PROCESS,
     polls,
     process_dies,
     process_exits_at_sigterm,
     process_ignores,
+    process_sends_nan,
     process_waits,
 )
 from tests.execution.running import LONG, Desk, Stage, desk
@@ -51,8 +54,10 @@ def names_of(events: list[dict[str, Any]]) -> list[str]:
 # -- the tool ends by itself --
 
 
-@pytest.mark.parametrize("what", RAISES)
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [(body, what) for body in BODIES for what in (RAISES_IN_A_PROCESS if body == "process" else RAISES)],
+)
 @pytest.mark.allow_blocking  # a process is started on the loop
 async def test_whatever_a_tool_raises_fails_its_call_and_the_run_completes(body: str, what: str) -> None:
     _, code, message, retryable = RAISES[what]
@@ -177,18 +182,6 @@ async def test_strict_payloads_fail_the_call_and_name_the_path(body: str, where:
     assert "$.cells[1]" in result_of(events)["error"]["message"]
 
 
-@tool(isolation="process")
-def process_sends_nan(ctx: ToolContext, where: str) -> Any:
-    """Sends what JSON cannot hold; says so when the emit is refused where it happens."""
-    if where == "event":
-        try:
-            ctx.emit_custom_event("row", {"cells": [1, float("nan")]})
-        except ValueError as error:
-            return {"refused": str(error)}
-        return {"refused": None}
-    return {"cells": [1, float("nan")]}
-
-
 @pytest.mark.allow_blocking
 async def test_strict_payloads_hold_inside_a_process_too() -> None:
     async with desk(strict_payloads=True) as at:
@@ -299,6 +292,7 @@ def yields_for_ever(ctx: ToolContext) -> Iterator[int]:
     try:
         while True:
             yield 1
+            time.sleep(0.001)  # a pace that leaves the others some of the machine
     finally:
         ctx.emit_custom_event("closed", {})
 
@@ -310,7 +304,7 @@ async def yields_for_ever_async(ctx: ToolContext) -> AsyncIterator[int]:
     try:
         while True:
             yield 1
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
     finally:
         ctx.emit_custom_event("closed", {})
 
@@ -366,12 +360,12 @@ async def test_stop_reaches_every_kind_of_tool(name: str) -> None:
 async def test_the_clock_ends_every_kind_of_tool(name: str) -> None:
     item, _, _ = STOPPABLE[name]
     async with desk(stop_grace=0.4) as at:
-        run = await at.start(tool_for(item, at.stage), timeout=0.75)
+        run = await at.start(tool_for(item, at.stage), timeout=0.2)
         record, events = await at.finish(run)
     value = result_of(events)
     assert record.status == "completed"
     assert value["status"] == "timeout"
-    assert "within 0.75 s" in value["error"]["message"]
+    assert "within 0.2 s" in value["error"]["message"]
     assert value["error"]["retryable"] is False
     assert "stillRunning" not in value
 

@@ -1,10 +1,11 @@
-// The official @ag-ui/client runs one tool, and this prints what the client made of it as one line of JSON.
+// The official @ag-ui/client runs one tool, or an agent, and this prints what the client made of it as one line of JSON.
 //
-//   node official_client.mjs '{"url": …, "tool": …, "arguments"?: {…}, "request"?: {…}, "gate"?: FIFO,
+//   node official_client.mjs '{"url": …, "runId": …, "tool": …, "arguments"?: {…}, "request"?: {…}, "gate"?: FIFO,
 //                              "onFirstCustom"?: "stop" | "abort"}'
+//   node official_client.mjs '{"url": …, "runId": …, "agent": …, "messages": […], …}'
 //
-// HttpAgent is used as it is: its transport, its checks and its message building. Only the body of the request is ours,
-// by the method that HttpAgent has for that.
+// For an agent HttpAgent is used as it is. For a tool so are its transport, its checks and its message building; only the
+// body of the request is ours, by the method that HttpAgent has for that.
 
 import { HttpAgent } from "@ag-ui/client";
 
@@ -44,7 +45,9 @@ async function atFirstCustom(runId) {
   if (task.onFirstCustom === "abort") agent.abortRun();
 }
 
-const agent = new ToolAgent({ url: `${task.url}/tools/${task.tool}`, threadId: "thread-1" });
+const agent = task.agent
+  ? new HttpAgent({ url: `${task.url}/agents/${task.agent}`, threadId: "thread-1", initialMessages: task.messages })
+  : new ToolAgent({ url: `${task.url}/tools/${task.tool}`, threadId: "thread-1" });
 const actions = [];
 let customs = 0;
 const subscriber = {

@@ -187,3 +187,45 @@ def test_ten_thousand_events_pass_the_official_client_in_order(server: Server) -
 
     steps = [event["value"]["step"] for event in customs_of(seen["events"]) if event["name"] == "test.step"]
     assert steps == list(range(1, 10_001))
+
+
+def history(*calls: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation whose last message asks for these calls: (id, tool, arguments)."""
+    asked = [
+        {"id": call_id, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
+        for call_id, tool, arguments in calls
+    ]
+    return [{"id": "u", "role": "user", "content": "go"}, {"id": "a", "role": "assistant", "toolCalls": asked}]
+
+
+def play_agent(server: Server, messages: list[dict[str, Any]], **task: Any) -> dict[str, Any]:
+    """What an unchanged HttpAgent saw of agent `tools`."""
+    seen = run_node(CLIENT, url=server.url, agent="tools", messages=messages, **task)
+    assert seen["console"] == []
+    assert seen["rejected"] is None
+    return seen
+
+
+def test_an_unchanged_http_agent_runs_the_calls_of_the_last_message(server: Server) -> None:
+    run_id = str(uuid.uuid4())
+    messages = history(("c1", "burst", {"count": 3}), ("c2", "burst", {"count": "x"}), ("c3", "no_such_tool", {}))
+    seen = play_agent(server, messages, runId=run_id)
+
+    assert seen["events"] == log_of(server, run_id)
+    assert seen["outcome"]["wire"] == {"type": "success"}
+    assert seen["messages"][:2] == messages, "the calls that the client has already stay as they are"
+    results = {message["toolCallId"]: message["content"] for message in seen["newMessages"]}
+    assert results.keys() == {"c1", "c2", "c3"}
+    assert results["c1"] == '{"result":3}'
+    assert results["c2"].startswith("Error [invalid_arguments]: ")
+    assert results["c3"].startswith('Error [unavailable]: Tool "no_such_tool"')
+
+
+def test_an_unchanged_http_agent_sees_stop_cancel_every_call(server: Server) -> None:
+    messages = history(("c1", "wait_forever", {}), ("c2", "wait_forever", {}))
+    seen = play_agent(server, messages, runId=str(uuid.uuid4()), onFirstCustom="stop")
+
+    assert seen["firstCustom"]["run"] == "running"
+    assert seen["stop"] == 202
+    assert seen["outcome"] == {"name": "cancelled", "wire": {"type": "cancelled"}}
+    assert [message["content"] for message in seen["newMessages"]] == [CANCELLED, CANCELLED]

@@ -176,11 +176,10 @@ def test_encodes_the_golden_example(example: dict[str, Any]) -> None:
     assert [list(change) for change in changes] == example.get("changes", [])
 
 
-@pytest.mark.parametrize("example", GOLDEN, ids=lambda example: example["name"])
+# The examples of a hundred levels would be one level too deep within another value.
+@pytest.mark.parametrize("example", [e for e in GOLDEN if len(e["json"]) < 200], ids=lambda example: example["name"])
 def test_a_golden_example_within_other_values_is_encoded_the_same(example: dict[str, Any]) -> None:
     value = eval(example["python"], dict(NAMES))  # noqa: S307 - the file is ours
-    if len(example["json"]) >= 200:
-        pytest.skip("within another value, this one is one level deeper")
     changes: list[Change] = []
     assert encode({"v": value, "w": object()}, changes).startswith(b'{"v":' + example["json"].encode())
     assert [c.path.replace("$.v", "$", 1) for c in changes[:-1]] == [p for _, p in example.get("changes", [])]

@@ -1,0 +1,97 @@
+"""The order machine refuses exactly what the official verifier refuses, and says what closes the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import OrderError
+from gateway.run.order import BRACKETS, TERMINALS, OrderMachine
+
+FREE = ["CUSTOM", "STATE_SNAPSHOT", "STATE_DELTA", "MESSAGES_SNAPSHOT", "TOOL_CALL_RESULT", "RAW", "SOMETHING_NEW"]
+KINDS = [*(kind for b in BRACKETS for kind in (b.start, *b.inner, b.end)), *FREE, "RUN_STARTED", *sorted(TERMINALS)]
+
+items = st.tuples(st.sampled_from(KINDS), st.sampled_from(["x", "y"]))
+
+
+def event(kind: str, name: str) -> dict[str, Any]:
+    key = next((b.key for b in BRACKETS if kind in (b.start, *b.inner, b.end)), "id")
+    return {"type": kind, key: name}
+
+
+def accepted(sequence: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What the machine takes of a sequence, leaving out what it refuses."""
+    machine = OrderMachine()
+    taken = []
+    for kind, name in sequence:
+        before = (dict(machine._open), machine.started, machine.over)
+        try:
+            machine.feed(kind, event(kind, name))
+        except OrderError:
+            assert (machine._open, machine.started, machine.over) == before
+        else:
+            taken.append((kind, name))
+    return taken
+
+
+@given(st.lists(items, max_size=40))
+def test_what_is_taken_is_a_run_as_the_protocol_describes_it(sequence: list[tuple[str, str]]) -> None:
+    taken = accepted([("RUN_STARTED", "x"), *sequence])
+    kinds = [kind for kind, _ in taken]
+    assert kinds[0] == "RUN_STARTED"
+    assert kinds.count("RUN_STARTED") == 1
+    assert [kind for kind in kinds if kind in TERMINALS] in ([], [kinds[-1]])
+    for bracket in BRACKETS:
+        for name in ("x", "y"):
+            depth = 0
+            for kind, of in taken:
+                if of != name:
+                    continue
+                assert kind not in bracket.inner or depth == 1
+                depth += (kind == bracket.start) - (kind == bracket.end)
+                assert depth in (0, 1)
+            if kinds[-1] == "RUN_FINISHED":
+                assert depth == 0
+
+
+@given(st.lists(items, max_size=40))
+def test_the_closers_make_a_success_possible_at_any_point(sequence: list[tuple[str, str]]) -> None:
+    machine = OrderMachine()
+    machine.feed("RUN_STARTED", {})
+    for kind, name in sequence:
+        if kind not in TERMINALS and kind != "RUN_STARTED":
+            try:
+                machine.feed(kind, event(kind, name))
+            except OrderError:
+                continue
+    for closer in list(machine.closers()):
+        machine.feed(closer["type"], closer)
+    assert list(machine.closers()) == []
+    machine.feed("RUN_FINISHED", {})
+    assert machine.over
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_comes_before_the_start_and_nothing_after_the_end(kind: str) -> None:
+    machine = OrderMachine()
+    if kind != "RUN_STARTED":
+        with pytest.raises(OrderError, match="before RUN_STARTED"):
+            machine.feed(kind, event(kind, "x"))
+    machine.feed("RUN_STARTED", {})
+    machine.feed("RUN_ERROR", {})
+    with pytest.raises(OrderError, match="after the end"):
+        machine.feed(kind, event(kind, "x"))
+
+
+@pytest.mark.parametrize("bracket", BRACKETS, ids=lambda bracket: bracket.start)
+def test_an_error_may_end_a_run_with_anything_open(bracket: Any) -> None:
+    machine = OrderMachine()
+    machine.feed("RUN_STARTED", {})
+    machine.feed(bracket.start, {bracket.key: "x"})
+    with pytest.raises(OrderError, match="open"):
+        machine.feed("RUN_FINISHED", {})
+    machine.feed("RUN_ERROR", {})
+    assert machine.over
