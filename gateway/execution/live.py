@@ -92,6 +92,7 @@ class LiveRun:
         self.on_disconnect: str = settings.on_disconnect
         self.disconnect_grace = settings.disconnect_grace
         self._batched = 0
+        self._batching = False
         self._seen = 0
         self._settled_at = 0.0
         self._notices: set[str] = set()
@@ -116,6 +117,7 @@ class LiveRun:
     # -- events --
 
     def start(self) -> None:
+        self.writer.on_trim(partial(self.notice, "warning", "log_trimmed", "The oldest events of this run are gone."))
         self.writer.write(self.machine.start(time()))
         self.writer.save(self.machine.record)
 
@@ -134,12 +136,14 @@ class LiveRun:
         if len(self.stage.pieces) >= FULL:
             self._relieve()
         elif batch and not self.taking:
+            # Counting from several threads may lose one, so the timer does not hang on the count.
             self._batched += 1
             if self._batched >= BATCH_EVENTS:
                 self._batched = 0
                 self._take_soon()
-            elif self._batched == 1:
-                self.soon(partial(self.later, BATCH_SECONDS, self.settle))
+            elif not self._batching:
+                self._batching = True
+                self.soon(partial(self.later, BATCH_SECONDS, self._batch_due))
         elif not self.taking:
             self._take_soon()
 
@@ -160,6 +164,10 @@ class LiveRun:
         if count:
             self.machine.advance(count)
             self.writer.write(data, count)
+
+    def _batch_due(self) -> None:
+        self._batching = False  # before the look, as in `settle`
+        self.settle()
 
     def flush(self) -> Awaitable[None]:
         """*Any thread.* See `ToolContext.flush`."""

@@ -136,7 +136,7 @@ class Supervisor:
         self._per_session[_limit_key(spec)] += 1
         run.start()
         self.spawn(self._run(run, spec), name=f"run {spec.key.run_id}")
-        return run.record, True
+        return await self.store.get(spec.key) or run.record, True
 
     def _admit(self, spec: RunSpec) -> None:
         if self.draining:

@@ -25,6 +25,7 @@ from gateway.http.responses import HEADERS, REQUEST_ID, error_response
 from gateway.http.routes import Routes
 from gateway.http.sessions import AUTH
 from gateway.http.stream import RAW_SEND
+from gateway.http.tickets import opens_with_ticket, take_ticket
 from gateway.settings import Settings
 
 __all__ = ["Gateway"]
@@ -119,6 +120,7 @@ class Gateway:
         scope[REQUEST_ID] = uuid.uuid4().hex
         scope[HEADERS] = {"x-request-id": scope[REQUEST_ID]}
         scope[RAW_SEND] = send
+        take_ticket(scope)
         try:
             engine = self._engine or await self.startup()
             answer = await self._admit(HTTPConnection(scope), engine.settings)
@@ -141,7 +143,7 @@ class Gateway:
         connection.scope[HEADERS].update(cors_headers(connection, settings))
         check_origin(connection, settings)
         path = connection.scope["path"].removeprefix(connection.scope.get("root_path", ""))
-        if self._authenticate is not None and path not in OPEN_TO_ALL:
+        if self._authenticate is not None and path not in OPEN_TO_ALL and not opens_with_ticket(connection.scope, path):
             auth = await self._authenticate(connection)
             if auth is None and not settings.allow_anonymous:
                 raise Unauthenticated("This gateway wants to know who calls.")

@@ -16,6 +16,7 @@ from gateway.execution.registry import Registry
 from gateway.execution.supervisor import Supervisor
 from gateway.http.sessions import identify
 from gateway.http.stream import ViewerResponse, Viewers
+from gateway.http.tickets import Tickets
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Store
@@ -35,6 +36,7 @@ class Engine:
         self.store: Store = MemoryStore(settings)
         self.supervisor = Supervisor(settings, self.store)
         self.viewers = Viewers(settings.keep_alive, settings.send_timeout, settings.max_viewers_per_run)
+        self.tickets = Tickets(self.store, settings.run_ttl)
         self._context = context
         self._resources = AsyncExitStack()
         self._exit_watch: asyncio.Task[None] | None = None
@@ -65,10 +67,10 @@ class Engine:
                 return record
         raise NotFound("No such run.", code="run_not_found")
 
-    def stream(self, key: RunKey, cursor: int) -> ViewerResponse:
-        """A response that follows the run from `cursor`."""
+    def stream(self, key: RunKey, cursor: int, *, counts: bool = True) -> ViewerResponse:
+        """A response that follows the run from `cursor`; `counts`: as a viewer whose leaving may end the run."""
         self._watch_for_exit()
-        live = self.supervisor.live(key)
+        live = self.supervisor.live(key) if counts else None
         return ViewerResponse(
             self.store.follow(key, cursor),
             key,

@@ -69,8 +69,6 @@ def check_origin(connection: HTTPConnection, settings: Settings) -> None:
     headers = connection.headers
     if connection.scope["method"] in SAFE_METHODS or any(name in headers for name in CREDENTIALS):
         return
-    if "ticket" in connection.query_params:
-        return
     origin = headers.get("origin")
     if origin is None:
         if headers.get("sec-fetch-site") == "cross-site":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,15 +17,16 @@ from gateway.http.responses import JSON, Endpoint
 from gateway.http.run_start import checked_cursor, rejoin, stream_run
 from gateway.http.sessions import identify
 from gateway.http.threads import known_thread, messages_of, runs_of_thread, thread_view, ui_messages
+from gateway.http.tickets import TICKET
 from gateway.http.tool_runs import tool_spec
 from gateway.http.waiting import output_of, wait_until_over
 from gateway.run.state import State
 from gateway.stores.base import StopRequest
-from gateway.wire.inputs import StopInput, parse_body
+from gateway.wire.inputs import StopInput, TicketInput, parse_body
 
 __all__ = ["Routes"]
 
-MAX_STOP_BODY = 16 * 1024
+MAX_SMALL_BODY = 16 * 1024
 MAX_WAIT = 25.0  # seconds: below the idle limit of every proxy that is in wide use
 MAX_PAGE = 200
 
@@ -46,6 +49,7 @@ class Routes:
             Route("/runs", Endpoint(self.list_runs), methods=["GET"]),
             Route("/runs/{run_id}", Endpoint(self.get_run), methods=["GET"]),
             Route("/runs/{run_id}/events", Endpoint(self.follow), methods=["GET"]),
+            Route("/runs/{run_id}/ticket", Endpoint(self.ticket), methods=["POST"]),
             Route("/runs/{run_id}/stop", Endpoint(self.stop_run), methods=["POST"]),
             Route("/runs/{run_id}/tool-calls/{call_id}/stop", Endpoint(self.stop_call), methods=["POST"]),
             Route("/threads/{thread_id}", Endpoint(self.get_thread), methods=["GET"]),
@@ -110,8 +114,8 @@ class Routes:
         record, _ = await engine.supervisor.start(spec)
         if not background:
             return await output_of(engine, request, record.key)
-        headers = {"location": f"{request.scope.get('root_path', '')}/runs/{record.key.run_id}"}
-        return JSON(record.to_wire(), status_code=202, headers=headers)
+        location = quote(f"{request.scope.get('root_path', '')}/runs/") + quote(record.key.run_id, safe="")
+        return JSON(record.to_wire(), status_code=202, headers={"location": location})
 
     # -- runs --
 
@@ -129,20 +133,44 @@ class Routes:
         return JSON({"items": [record.to_wire() for record in page.items], "next": page.next})
 
     async def get_run(self, request: Request) -> Response:
-        record = await self._engine.find(request, path_id(request, "run_id"))
+        run_id = path_id(request, "run_id")
+        if (token := request.scope.get(TICKET)) is not None:
+            _, record = await self._engine.tickets.run_of(token, run_id, share_only=True)
+        else:
+            record = await self._engine.find(request, run_id)
         wait = parameter(request.query_params, "wait", 0, 0, MAX_WAIT)
         if wait and not record.over:
             await wait_until_over(self._engine, record.key, wait)
             record = await self._engine.store.get(record.key) or record
         return JSON(record.to_wire())
 
-    async def follow(self, request: Request) -> Response:
+    async def ticket(self, request: Request) -> Response:
         record = await self._engine.find(request, path_id(request, "run_id"))
+        wanted, _ = parse_body(TicketInput, await read_body(request, MAX_SMALL_BODY))
+        return JSON(await self._engine.tickets.issue(record, wanted.use), status_code=201)
+
+    async def follow(self, request: Request) -> Response:
+        run_id = path_id(request, "run_id")
+        if (token := request.scope.get(TICKET)) is not None:
+            return await self._follow_by_ticket(request, token, run_id)
+        record = await self._engine.find(request, run_id)
         cursor, bounds = await checked_cursor(self._engine, request, record)
         if bounds.over and cursor == bounds.last:
             return Response(status_code=204)
         self._engine.viewers.admit(record.key)
         return self._engine.stream(record.key, cursor)
+
+    async def _follow_by_ticket(self, request: Request, token: str, run_id: str) -> Response:
+        engine = self._engine
+        ticket, record = await engine.tickets.run_of(token, run_id, share_only=False)
+        cursor, bounds = await checked_cursor(engine, request, record)
+        ticket = await engine.tickets.use(ticket, cursor)
+        if bounds.over and cursor == bounds.last:
+            return Response(status_code=204)
+        engine.viewers.admit(record.key)
+        stream = engine.stream(record.key, cursor, counts=ticket.use != "share")
+        engine.tickets.bind(ticket, stream)
+        return stream
 
     # -- threads --
 
@@ -153,7 +181,7 @@ class Routes:
 
     async def stop_thread(self, request: Request) -> Response:
         runs = await known_thread(self._engine, request, path_id(request, "thread_id"))
-        stop, _ = parse_body(StopInput, await read_body(request, MAX_STOP_BODY))
+        stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
         active = [run for run in runs if not run.over]
         for run in active:
             await self._engine.supervisor.stop(StopRequest(run.key, "user", stop.reason))
@@ -164,7 +192,7 @@ class Routes:
 
     async def stop_run(self, request: Request) -> Response:
         record = await self._engine.find(request, path_id(request, "run_id"))
-        stop, _ = parse_body(StopInput, await read_body(request, MAX_STOP_BODY))
+        stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
         if not record.over:
             stopped = StopRequest(record.key, "user", stop.reason)
             record = await self._engine.supervisor.stop(stopped) or record
@@ -176,7 +204,7 @@ class Routes:
         call = record.call(path_id(request, "call_id"))
         if call is None:
             raise NotFound("No such call in this run.", code="call_not_found")
-        stop, _ = parse_body(StopInput, await read_body(request, MAX_STOP_BODY))
+        stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
         if record.over or call.ended_at is not None:
             return JSON(record.to_wire())
         stopped = StopRequest(record.key, "user", stop.reason, call.call_id)

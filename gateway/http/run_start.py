@@ -34,7 +34,9 @@ async def stream_run(engine: Engine, request: Request, spec: RunSpec) -> Respons
     if request.headers.get("last-event-id"):
         return await rejoin(engine, request, await engine.find(request, spec.key.run_id), spec.agent)
     engine.viewers.admit(spec.key)
-    record, _ = await engine.supervisor.start(spec)
+    record, created = await engine.supervisor.start(spec)
+    if not created:
+        await _check(engine, record, 0)
     return engine.stream(record.key, 0)
 
 
@@ -51,7 +53,10 @@ async def rejoin(engine: Engine, request: Request, record: RunRecord, agent: str
 
 async def checked_cursor(engine: Engine, request: Request, record: RunRecord) -> tuple[int, Bounds]:
     """The cursor of a request, checked against what the store still has of the run."""
-    cursor = cursor_of(request)
+    return await _check(engine, record, cursor_of(request))
+
+
+async def _check(engine: Engine, record: RunRecord, cursor: int) -> tuple[int, Bounds]:
     bounds = await engine.store.bounds(record.key)
     if bounds is None:
         raise NotFound("No such run.", code="run_not_found")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
@@ -117,6 +117,8 @@ class ViewerResponse(EventSourceResponse):
         self._left = left
         self._cut: str | None = None
         self._gone = False
+        #: Called when the stream has ended, however it did.
+        self.on_end: Callable[[], Awaitable[None]] | None = None
         self._task: asyncio.Task[Any] | None = None
         self._transport: Any = None
 
@@ -143,6 +145,8 @@ class ViewerResponse(EventSourceResponse):
                 self._left()
             if self._cut is None:
                 watcher.cancel()
+            if self.on_end is not None:
+                await self.on_end()
         if self._cut is not None:
             await self._break(watcher)
 

@@ -8,7 +8,7 @@ import contextlib
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from gateway.errors import GatewayError
+from gateway.errors import CursorExpired, GatewayError
 from gateway.http.engine import Engine
 from gateway.http.responses import JSON
 from gateway.run.records import RunKey
@@ -54,8 +54,12 @@ async def _end_of(engine: Engine, key: RunKey) -> Follower:
 
 
 async def _drain(follower: Follower) -> None:
-    async for _ in follower:
-        pass
+    over = False
+    while not over:
+        with contextlib.suppress(CursorExpired):  # what a log has dropped is not waited for
+            async for _ in follower:
+                pass
+            over = True
 
 
 async def _leave(request: Request, follower: Follower) -> None:

@@ -9,7 +9,7 @@ The promises, in the words that tests use:
   so a caller peeks, appends, and only then forgets: a cancel at any await loses and doubles nothing.
 - **Fencing.** Only the newest lease of a run may append; an older one gets `Fenced`.
 - **Readers are cursors.** Every follower, early or late, sees every frame after its cursor once, in order, and then the
-  end. A cursor whose frames are gone gets `CursorExpired`.
+  end. A cursor whose frames are gone gets `CursorExpired`; read on in spite of it, it goes on with what is left.
 - **Stop is state.** A Stop request is kept with the run until it is over; the message to the owning worker only saves
   time, and may be lost.
 
@@ -18,7 +18,7 @@ Times are the store's own (Unix seconds), so that workers need not agree on a cl
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -118,10 +118,9 @@ class Ticket:
     digest: str
     key: RunKey
     use: str
-    expires_at: float
+    expires_at: float | None
     first_used_at: float | None = None
     last_event_id: int | None = None
-    connection: str | None = None
 
 
 class Follower(Protocol):
@@ -143,7 +142,8 @@ class RunWriter(Protocol):
     """The one writer of a run, held by its lease, used on the loop.
 
     `write` takes `count` frames as one piece of bytes, numbered after those before. What is written is stored in this
-    order, together with the record that was saved last; `flush` returns when all of it is.
+    order, together with the record that was saved last; `flush` returns when all of it is. The callback of `on_trim` is
+    called once, soon after the oldest frames have left the log.
     """
 
     @property
@@ -151,6 +151,7 @@ class RunWriter(Protocol):
     def write(self, data: bytes, count: int = 1) -> None: ...
     def save(self, record: RunRecord) -> None: ...
     async def flush(self) -> None: ...
+    def on_trim(self, callback: Callable[[], None]) -> None: ...
 
 
 class Store(Protocol):

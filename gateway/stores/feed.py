@@ -81,6 +81,7 @@ class FeedFollower:
             await self._wait()
         if self.cursor < log.first - 1:
             details = {"firstEventId": log.first, "lastEventId": log.last}
+            self.cursor = log.first - 1  # whoever reads on in spite of it gets what is left
             raise CursorExpired("The events after this cursor are gone.", details=details)
         data, self.cursor = log.read(self.cursor)
         return data

@@ -64,7 +64,9 @@ class MemoryWriter:
 
     def save(self, record: RunRecord) -> None:
         self._check()
-        self._entry.record = record
+        stopped = self._entry.record.stop_requested
+        # The worker may not have heard of a Stop that the record knows.
+        self._entry.record = record if stopped is None else replace(record, stop_requested=stopped)
         if record.over:
             self._feed.close()
             self._store.account(self._entry)
@@ -263,7 +265,7 @@ class MemoryStore(MemoryState):
     def _forget(self, key: RunKey) -> None:
         entry = self._runs.pop(key)
         self._ended.pop(key, None)
-        self.forget_questions(key)
+        self.forget(key)
         if key.owner is not None:
             ids = self._threads[key.owner]
             ids.pop(key.run_id, None)

@@ -19,6 +19,7 @@ class MemoryState:
         self._questions: dict[RunKey, dict[str, Question]] = {}
         self._visibility: dict[str, Visibility] = {}
         self._tickets: dict[str, Ticket] = {}
+        self._run_tickets: dict[RunKey, list[str]] = {}
 
     async def ask(self, lease: Lease, question: Question) -> None:
         self._questions.setdefault(lease.key, {}).setdefault(question.interrupt_id, question)
@@ -34,8 +35,11 @@ class MemoryState:
             self._questions[key][interrupt_id] = question
         return question
 
-    def forget_questions(self, key: RunKey) -> None:
+    def forget(self, key: RunKey) -> None:
+        """Drops what belongs to a run that is no more."""
         self._questions.pop(key, None)
+        for digest in self._run_tickets.pop(key, ()):
+            del self._tickets[digest]
 
     async def visibility(self, session: str) -> Visibility:
         return self._visibility.get(session, NO_RULE)
@@ -45,6 +49,7 @@ class MemoryState:
 
     async def put_ticket(self, ticket: Ticket) -> None:
         self._tickets[ticket.digest] = ticket
+        self._run_tickets.setdefault(ticket.key, []).append(ticket.digest)
 
     async def ticket(self, digest: str) -> Ticket | None:
         return self._tickets.get(digest)

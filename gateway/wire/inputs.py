@@ -15,7 +15,17 @@ from pydantic.alias_generators import to_camel
 from gateway.errors import RequestError
 from gateway.wire.codec import decode
 
-__all__ = ["Input", "Seconds", "StopInput", "ToolRunInput", "fingerprint", "parse_body", "refuse", "valid_id"]
+__all__ = [
+    "Input",
+    "Seconds",
+    "StopInput",
+    "TicketInput",
+    "ToolRunInput",
+    "fingerprint",
+    "parse_body",
+    "refuse",
+    "valid_id",
+]
 
 MAX_ID = 200
 MAX_DETAILS = 50  # a body can be wrong in a million places; nobody reads more
@@ -51,6 +61,12 @@ class ToolRunInput(Input):
     on_disconnect: Literal["continue", "cancel"] | None = None
     disconnect_grace: Seconds | None = None
     parent_run_id: Id | None = None
+
+
+class TicketInput(Input):
+    """Body of `POST /runs/{runId}/ticket`: empty or `{"use"?: "follow" | "share"}`."""
+
+    use: Literal["follow", "share"] = "follow"
 
 
 class StopInput(Input):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -62,8 +61,7 @@ async def finish(store: Store, key: RunKey = KEY, *, at: float = 1_700_000_000.0
     lease = (await store.create(found, b"fingerprint", "worker-1")).lease
     assert lease is None
     writer = store.writer(LEASES[key])
-    with writer.lock:
-        writer.save(replace(found, status="completed", ended_at=at))
+    writer.save(replace(found, status="completed", ended_at=at))
     await writer.flush()
 
 
@@ -175,7 +173,7 @@ async def test_only_the_newest_lease_may_append(store: Store) -> None:
         await old_writer.flush()
     with pytest.raises(Fenced):
         await store.append(old, 3, frames(3, 3))
-    with pytest.raises(Fenced), old_writer.lock:
+    with pytest.raises(Fenced):
         old_writer.save(record(status="failed", ended_at=1_700_000_000.0))
         await old_writer.flush()
     await store.append(new, 3, frames(3, 3), record(status="failed", ended_at=1_700_000_000.0))
@@ -193,27 +191,14 @@ async def test_a_run_that_is_over_or_unknown_cannot_be_taken_over(store: Store) 
 
 
 async def test_every_follower_sees_every_event_once_in_order_and_then_the_end(store: Store) -> None:
-    """Early, late and lagging ones, while the loop and threads write, some of it in batches."""
+    """Early, late and lagging ones, while frames are written one by one and in pieces."""
     dice = random.Random(2)
     lease = await run_of(store)
     writer = store.writer(lease)
-    total, written = 1_200, 0
-    all_written = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    total, written = 3_000, 0
 
-    def write_some(count: int) -> None:
-        nonlocal written
-        for _ in range(count):
-            with writer.lock:
-                if written == total:
-                    return
-                written += 1
-                writer.write(frame(written, written % 90), batch=written % 3 == 0)
-
-    def write_in_thread() -> None:
-        while written < total:
-            write_some(7)
-        loop.call_soon_threadsafe(all_written.set)
+    def next_frame(number: int) -> bytes:
+        return frame(number, number % 90)
 
     async def follow(cursor: int, pauses: int) -> tuple[int, bytes]:
         data = b""
@@ -225,35 +210,30 @@ async def test_every_follower_sees_every_event_once_in_order_and_then_the_end(st
 
     async with asyncio.timeout(LONG), asyncio.TaskGroup() as group:
         readers = [group.create_task(follow(0, 0))]
-        await asyncio.sleep(0)
-        threads = [threading.Thread(target=write_in_thread) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        while not all_written.is_set():
-            write_some(dice.randrange(5))
+        while written < total:
+            last = min(written + dice.choice([1, 1, 2, 30]), total)
+            writer.write(b"".join(map(next_frame, range(written + 1, last + 1))), last - written)
+            written = last
             if len(readers) < 200:
                 readers.append(group.create_task(follow(dice.randint(0, written), dice.choice([0, 0, 1, 20]))))
-            await asyncio.sleep(0)
-        for thread in threads:
-            await asyncio.to_thread(thread.join)
+            if dice.random() < 0.7:
+                await asyncio.sleep(0)
         readers += [group.create_task(follow(cursor, 0)) for cursor in (0, 1, total - 1, total)]
         await writer.flush()
         await finish(store)
     for reader in readers:
         cursor, data = reader.result()
-        assert data == b"".join(frame(n, n % 90) for n in range(cursor + 1, total + 1))
+        assert data == b"".join(map(next_frame, range(cursor + 1, total + 1)))
 
 
 async def test_an_event_wakes_a_follower_that_waits(store: Store) -> None:
     lease = await run_of(store)
     writer = store.writer(lease)
-    for batch in (False, True):
-        follower = store.follow(KEY, int(batch))
-        reading = asyncio.create_task(read(follower))
+    for number in (1, 2):
+        reading = asyncio.create_task(read(store.follow(KEY, number - 1)))
         await asyncio.sleep(0)
-        with writer.lock:
-            writer.write(frame(1 + batch), batch=batch)
-        assert await reading == frame(1 + batch)
+        writer.write(frame(number))
+        assert await reading == frame(number)
 
 
 async def test_a_thousand_followers_all_wake_up(store: Store) -> None:
@@ -473,8 +453,7 @@ async def test_a_stop_survives_the_saves_of_the_worker_that_has_not_heard_of_it(
     lease = await run_of(store)
     writer = store.writer(lease)
     await store.request_stop(StopRequest(KEY, "user"))
-    with writer.lock:
-        writer.save(record().with_call(CallRecord("call-1", "tool", "running", 1.0, open=True)))
+    writer.save(record().with_call(CallRecord("call-1", "tool", "running", 1.0, open=True)))
     await writer.flush()
     found = await store.get(KEY)
     assert found is not None
@@ -518,12 +497,12 @@ async def test_a_ticket_is_swapped_by_one_only(store: Store) -> None:
     await store.put_ticket(ticket)
     assert await store.ticket("digest") == ticket
     swaps = await asyncio.gather(
-        *(store.replace_ticket(ticket, replace(ticket, connection=f"connection-{n}")) for n in range(20))
+        *(store.replace_ticket(ticket, replace(ticket, last_event_id=n)) for n in range(20))
     )
     assert sorted(swaps) == [False] * 19 + [True]
     winner = await store.ticket("digest")
     assert winner is not None
-    assert winner.connection == f"connection-{swaps.index(True)}"
+    assert winner.last_event_id == swaps.index(True)
 
 
 # -- retention and limits --
@@ -564,6 +543,27 @@ async def test_a_run_keeps_its_newest_events_and_older_cursors_expire(open_store
             await read(follower)
         assert refused.value.code == "cursor_expired"
         assert refused.value.details == {"firstEventId": bounds.first, "lastEventId": 600}
+        assert await rest(follower) == b"".join(frames(bounds.first, 600, KIB))
+
+
+async def test_the_writer_hears_once_that_its_oldest_events_have_left(open_store: OpenStore) -> None:
+    store = await open_store(max_run_bytes=200 * KIB)
+    lease = await run_of(store)
+    writer = store.writer(lease)
+    heard: list[bool] = []
+    told = asyncio.Event()
+    writer.on_trim(lambda: (heard.append(True), told.set()))  # type: ignore[arg-type, return-value]
+    write(writer, frames(1, 100, KIB))
+    await writer.flush()
+    assert not heard
+    write(writer, frames(101, 900, KIB))
+    assert not heard  # never in the writer's own frame
+    async with asyncio.timeout(LONG):
+        await told.wait()
+    write(writer, frames(901, 1_500, KIB))
+    await writer.flush()
+    await asyncio.sleep(0)
+    assert heard == [True]
 
 
 async def test_a_run_keeps_no_more_events_than_it_may(open_store: OpenStore) -> None:

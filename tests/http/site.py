@@ -18,7 +18,7 @@ from gateway import Gateway
 from gateway.http.engine import Engine
 from gateway.wire.sse import Decoder, Message
 
-__all__ = ["LONG", "ME", "SOMEBODY_ELSE", "Site", "Stream", "serving"]
+__all__ = ["LONG", "ME", "SOMEBODY_ELSE", "Site", "Stream", "serving", "tasks"]
 
 LONG = 20  # seconds; reached only by a test that fails
 ME = {"x-session-id": "session-of-mine-0001"}
@@ -135,8 +135,13 @@ class Site:
     async def quiet(self, before: set[asyncio.Task[Any]]) -> None:
         """Returns when the server has no connection left, and the loop no task that was not there `before`."""
         async with asyncio.timeout(LONG):
-            while self.server.server_state.connections or not asyncio.all_tasks() <= before:
+            while self.server.server_state.connections or not tasks() <= before:
                 await asyncio.sleep(0)
+
+
+def tasks() -> set[asyncio.Task[Any]]:
+    """All tasks but sse-starlette's own, of which a loop has one for good."""
+    return {task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") != "_shutdown_watcher"}
 
 
 def request(path: str, body: Any, headers: Mapping[str, str]) -> bytes:
@@ -150,13 +155,15 @@ def request(path: str, body: Any, headers: Mapping[str, str]) -> bytes:
 
 
 @asynccontextmanager
-async def serving(*tools: Any, context: Any = None, **options: Any) -> AsyncIterator[Site]:
+async def serving(*tools: Any, context: Any = None, authenticate: Any = None, **options: Any) -> AsyncIterator[Site]:
     """A gateway with these tools behind a real server; afterwards no task, connection or viewer of it is left."""
-    gateway = Gateway(tools, context=context, **{"stop_grace": 0.3, "drain_timeout": 0, **options})
+    gateway = Gateway(
+        tools, context=context, authenticate=authenticate, **{"stop_grace": 0.3, "drain_timeout": 0, **options}
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = AnnouncingServer(uvicorn.Config(gateway, log_config=None, lifespan="on"))
-    before = asyncio.all_tasks()
+    before = tasks()
     running = asyncio.create_task(server.serve([listener]), name="server")
     async with asyncio.timeout(LONG):
         await server.up.wait()
@@ -176,5 +183,5 @@ async def serving(*tools: Any, context: Any = None, **options: Any) -> AsyncIter
     assert not len(engine.viewers)
     assert not engine.supervisor.active
     async with asyncio.timeout(LONG):
-        while not asyncio.all_tasks() <= before:
+        while not tasks() <= before:
             await asyncio.sleep(0)

@@ -157,7 +157,7 @@ async def test_a_background_call_answers_its_record_and_where_it_is(prefer: str)
         assert over["startedAt"] <= over["endedAt"]
 
 
-@pytest.mark.parametrize("run_id", ["läuft ✓", "a b?c#d%25", "..", "\N{GRINNING FACE}" * 200, "x" * 200])
+@pytest.mark.parametrize("run_id", ["läuft ✓", "a b?c#d%25", "\N{GRINNING FACE}" * 200, "x" * 200])
 async def test_any_id_that_the_contract_allows_works_everywhere(run_id: str) -> None:
     async with serving(add) as site:
         body = {**ADD, "runId": run_id, "threadId": run_id, "toolCallId": run_id}
@@ -508,7 +508,7 @@ async def test_a_run_of_mine_is_unknown_to_everybody_else(method: str, path: str
     async with serving(waits, context=stage) as site:
         await site.client.post("/tools/waits", json={"runId": "r", "toolCallId": "c"}, headers={**ME, **ASYNC})
         foreign = await site.client.request(method, path, headers=who, content=b"junk" if method == "POST" else None)
-        unknown = await site.client.request(method, path.replace("/r", "/unknown"), headers=who)
+        unknown = await site.client.request(method, path.replace("/runs/r", "/runs/unknown"), headers=who)
         assert foreign.status_code == unknown.status_code == 404
         assert error_of(foreign) == error_of(unknown)
         assert error_of(foreign)["code"] == "run_not_found"

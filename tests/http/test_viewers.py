@@ -16,7 +16,7 @@ from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 from gateway.wire.sse import KEEP_ALIVE, Decoder
 from tests.execution.running import check_stream
-from tests.http.site import LONG, ME, Site, request, serving
+from tests.http.site import LONG, ME, Site, request, serving, tasks
 
 RECONNECTS = 1_000
 VIEWERS = 1_000
@@ -150,7 +150,7 @@ async def test_a_thousand_viewers_that_leave_leave_nothing_behind(busy: bool, ca
         async with asyncio.timeout(LONG):
             while site.server.server_state.connections:
                 await asyncio.sleep(0)
-        before, sockets = asyncio.all_tasks(), open_sockets()
+        before, sockets = tasks(), open_sockets()
         async with asyncio.timeout(60):
             for _ in range(VIEWERS // 50):
                 stage.tick.set()
