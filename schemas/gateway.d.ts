@@ -329,6 +329,13 @@ export interface InterruptOutcome {
   interrupts: Interrupt[];
 }
 
+/** A secret for `?ticket=` that reads one run. */
+export interface IssuedTicket {
+  ticket: string;
+  /** Of a run that is still at work a share ticket has no end yet. */
+  expiresAt: string | null;
+}
+
 /**
  * Multi-agent coordination capabilities. Enable these when your agent can
  * orchestrate or hand off work to other agents.
@@ -626,6 +633,11 @@ export interface ThreadView {
   interrupts: {
     [key: string]: unknown;
   }[];
+}
+
+/** Body of `POST /runs/{runId}/ticket`: empty or `{"use"?: "follow" | "share"}`. */
+export interface TicketInput {
+  use?: "follow" | "share";
 }
 
 /** A tool the agent may call. */

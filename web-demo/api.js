@@ -19,8 +19,14 @@ export const address = (path) => new URL(path, new URL(".", document.baseURI)).h
 
 const runPath = (runId, rest = "") => `runs/${encodeURIComponent(runId)}${rest}`;
 
-export const eventsAddress = (runId, after) =>
-  address(runPath(runId, "/events") + (after ? `?lastEventId=${after}` : ""));
+const withQuery = (path, values) => {
+  const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value)).toString();
+  return query ? `${path}?${query}` : path;
+};
+
+/** `ticket`: what a share link carries, for a run of somebody else. */
+export const eventsAddress = (runId, after, ticket) =>
+  address(withQuery(runPath(runId, "/events"), { lastEventId: after, ticket }));
 
 export const stopAddress = (runId) => address(runPath(runId, "/stop"));
 
@@ -28,41 +34,32 @@ export const toolAddress = (name) => address(`tools/${encodeURIComponent(name)}`
 
 export const listTools = async () => (await request("tools")).items;
 
-export const getRun = (runId) => request(runPath(runId));
+export const getRun = (runId, ticket) => request(withQuery(runPath(runId), { ticket }));
 
 export const stopRun = (runId) => request(runPath(runId, "/stop"), { method: "POST" });
 
-/** This session's latest runs, newest first. */
-export async function listRuns() {
-  try {
-    return (await request("runs?limit=20")).items ?? [];
-  } catch (error) {
-    // The list is a convenience: the page also remembers the runs of this tab.
-    if (error instanceof ApiError) return [];
-    throw error;
-  }
-}
+export const stopCall = (runId, callId) =>
+  request(runPath(runId, `/tool-calls/${encodeURIComponent(callId)}/stop`), { method: "POST" });
 
-/** Starts a run and returns its record. Sent again when there was no answer: the run id makes that safe. */
-export async function startRun(tool, body) {
-  const options = {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Prefer: "respond-async" },
-    body: JSON.stringify(body),
-  };
-  try {
-    return await request(`tools/${encodeURIComponent(tool)}`, options);
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 0) throw error;
-    return request(`tools/${encodeURIComponent(tool)}`, options);
-  }
-}
+/** A ticket with which anybody may read this run, and do nothing else. */
+export const shareTicket = async (runId) =>
+  (await request(runPath(runId, "/ticket"), posting({ use: "share" }))).ticket;
+
+/** A page of this session's runs, newest first: `{items, next}`; `next` is the `after` of the page that follows. */
+export const listRuns = (limit, after) => request(withQuery("runs", { limit, after }));
+
+/** Starts a run of one call. */
+export const startRun = (tool, body) =>
+  sendUntilAnswered(`tools/${encodeURIComponent(tool)}`, posting(body, { Prefer: "respond-async" }));
+
+/** Starts a run of the calls that the last message of `body`, a RunAgentInput, asks for. */
+export const startCalls = (body) => sendUntilAnswered("agents/tools", posting(body));
 
 /** Why the gateway refuses to stream a run, which an EventSource does not tell; `null` when it does not refuse. */
-export async function refusal(runId) {
+export async function refusal(runId, ticket) {
   const leaving = new AbortController();
   try {
-    const response = await send(runPath(runId, "/events"), { signal: leaving.signal });
+    const response = await send(withQuery(runPath(runId, "/events"), { ticket }), { signal: leaving.signal });
     return response.ok ? null : await failure(response);
   } catch (error) {
     if (error instanceof ApiError) return error;
@@ -70,6 +67,25 @@ export async function refusal(runId) {
   } finally {
     leaving.abort();
   }
+}
+
+const posting = (body, headers = {}) => ({
+  method: "POST",
+  headers: { "Content-Type": "application/json", ...headers },
+  body: JSON.stringify(body),
+});
+
+/** Sends once more when there was no answer: the run id makes that safe. What is answered is not read. */
+async function sendUntilAnswered(path, options) {
+  let response;
+  try {
+    response = await send(path, options);
+  } catch {
+    response = await send(path, options);
+  }
+  if (!response.ok) throw await failure(response);
+  // An agent answers with the stream itself: leaving it ends nothing, and the page follows in its own way.
+  await response.body?.cancel();
 }
 
 async function request(path, options) {

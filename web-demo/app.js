@@ -1,25 +1,36 @@
 // The page: connects the tools, the form, the run that is shown and the address.
 
-import { ApiError, listRuns, listTools, startRun } from "./api.js";
+import { ApiError, listTools, startCalls, startRun } from "./api.js";
+import { copyFrom } from "./clipboard.js";
 import { runCommand, stopCommand } from "./curl.js";
 import { byId, setText, showProblem } from "./dom.js";
 import { errorsByField, Form } from "./form.js";
-import { newId, rememberedRuns, rememberRun, show, shown, threadId } from "./history.js";
+import { forgetRun, newId, rememberedRuns, rememberRun, show, shown, threadId } from "./history.js";
 import { renderRuns, renderTools } from "./picks.js";
 import { Run } from "./run.js";
+import { RunList } from "./runlist.js";
 import { RunView } from "./runview.js";
-import { isOver } from "./state.js";
-import { statusText } from "./words.js";
+import { callsInput, SeveralView } from "./several.js";
+import { ShareView } from "./share.js";
+import { isOver, ownCalls } from "./state.js";
+import { statusText, toolsText } from "./words.js";
 
 const CLOCK_MS = 250;
-const LIST_MS = 3000;
+
+/** How often the list of runs is looked at: while something in it is at work, and for what other tabs have started. */
+const BUSY_MS = 3000;
+const IDLE_MS = 15_000;
 
 const view = new RunView();
+const share = new ShareView();
+const runs = new RunList();
+const forms = new Map();
 let tools = [];
 let tool = null;
 let form = null;
+let several = null;
 let run = null;
-let records = [];
+let listedAt = 0;
 let frame = 0;
 let lastStatus = "";
 
@@ -31,35 +42,46 @@ function changed() {
     frame = 0;
     if (view.render(now)) changed();
     adoptArguments();
-    if (run && run.state.status !== lastStatus) {
-      lastStatus = run.state.status;
-      renderRecent();
-    }
+    if (run && run.state.status !== lastStatus) statusChanged();
+    if (run?.gone && run.ticket === null) forgetRun(run.runId);
   });
 }
 
+function statusChanged() {
+  lastStatus = run.state.status;
+  renderRecent();
+  if (run.over && run.ticket === null) refreshRuns();
+}
+
 function renderRecent() {
-  const known = new Map(rememberedRuns().map((item) => [item.runId, item]));
-  for (const record of records) {
-    known.set(record.runId, {
-      runId: record.runId,
-      tool: record.toolCalls?.[0]?.toolName ?? known.get(record.runId)?.tool ?? record.agent,
-      status: record.status,
-      startedAt: Date.parse(record.createdAt),
-    });
-  }
-  const current = run && known.get(run.runId);
+  const items = recentRuns();
+  const current = items.find((item) => item.runId === run?.runId);
   // The stream knows it first.
   if (current && run.state.status !== "connecting") current.status = run.state.status;
-  const runs = [...known.values()].sort((left, right) => right.startedAt - left.startedAt).slice(0, 20);
-  renderRuns(byId("recent"), byId("recent-title"), runs, run?.runId, (item) => showRun(item.runId, item.tool));
+  renderRuns(byId("recent"), byId("recent-title"), items, run?.runId, (item) => showRun(item.runId, item.tool));
+  byId("more-runs").hidden = runs.next === null;
+}
+
+/** What the gateway lists; what this tab remembers only where it lists nothing, as without cookies. */
+function recentRuns() {
+  const remembered = rememberedRuns();
+  if (runs.records.length === 0) return remembered;
+  const listed = runs.records.map((record) => ({
+    runId: record.runId,
+    tool: toolsText(record.toolCalls.map((call) => call.toolName)) || record.agent,
+    status: record.status,
+    startedAt: Date.parse(record.createdAt),
+  }));
+  const justStarted = remembered.filter((item) => item.runId === run?.runId && !runs.has(item.runId));
+  return [...justStarted, ...listed];
 }
 
 function renderTitle() {
-  const call = run && [...run.state.calls.values()][0];
-  const percent = call?.progress?.percent;
+  const calls = run ? ownCalls(run.state) : [];
+  const percent = calls.length === 1 ? calls[0].progress?.percent : undefined;
   const state = run && !run.over && typeof percent === "number" ? `${Math.floor(percent)} %` : run && statusText(run.state.status);
-  setText(document.querySelector("title"), call ? `${state} · ${call.name} · AG-UI gateway` : "AG-UI gateway");
+  const name = toolsText(calls.map((call) => call.name));
+  setText(document.querySelector("title"), name ? `${state} · ${name} · AG-UI gateway` : "AG-UI gateway");
 }
 
 function renderCurl() {
@@ -73,7 +95,7 @@ function renderCurl() {
 
 function chooseTool(next) {
   tool = next;
-  form = new Form(tool.parameters ?? {});
+  form = formOf(tool);
   setText(byId("tool-name"), tool.name);
   setText(byId("tool-description"), tool.description);
   showProblem(byId("form-problem"), null);
@@ -81,7 +103,13 @@ function chooseTool(next) {
   byId("tool-panel").hidden = false;
   renderTools(byId("tools"), tools, tool.name, chooseTool);
   renderCurl();
-  show({ run: run?.runId, tool: tool.name });
+  show({ run: run?.runId, ticket: run?.ticket, tool: tool.name });
+}
+
+/** Each tool keeps its form, and so what was typed into it. */
+function formOf({ name, parameters }) {
+  if (!forms.has(name)) forms.set(name, new Form(parameters ?? {}));
+  return forms.get(name);
 }
 
 async function start(event) {
@@ -100,9 +128,42 @@ async function start(event) {
   } finally {
     button.disabled = false;
   }
-  rememberRun(body.runId, tool.name);
-  form.touched = true; // these are the values of this run already
-  showRun(body.runId, tool.name);
+  form.touched = false; // what was typed is kept with the run from here on
+  started(body.runId, tool.name);
+}
+
+async function startSeveral() {
+  const calls = [];
+  showProblem(byId("several-problem"), null);
+  for (const named of tools.filter(({ name }) => several.chosen.includes(name))) {
+    const { values, errors } = formOf(named).read();
+    if (Object.keys(errors).length > 0) return misfit(named, errors);
+    calls.push({ name: named.name, values });
+  }
+  const body = callsInput(newId(), threadId(), calls);
+  byId("several-button").disabled = true;
+  try {
+    await startCalls(body);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    return showProblem(byId("several-problem"), error.message);
+  } finally {
+    byId("several-button").disabled = false;
+  }
+  started(body.runId, toolsText(calls.map((call) => call.name)));
+}
+
+function misfit(named, errors) {
+  if (named !== tool) chooseTool(named);
+  form.clearErrors();
+  form.showErrors(errors);
+  showProblem(byId("several-problem"), `Some values of ${named.name} do not fit, see its form.`);
+}
+
+function started(runId, label) {
+  rememberRun(runId, label);
+  showRun(runId, label);
+  run.adopted = true; // its values are in the form already
   byId("run-panel").scrollIntoView({ block: "nearest" }); // on a phone it is below the form
   refreshRuns();
 }
@@ -114,83 +175,87 @@ function refused(error) {
   showProblem(byId("form-problem"), allShown ? "Some values do not fit, see above." : error.message);
 }
 
-function showRun(runId, toolName) {
+/** With a `ticket` the run is somebody else's: this page only looks on, and keeps nothing of it but the address. */
+function showRun(runId, toolName, ticket = null) {
   const named = tools.find((item) => item.name === toolName);
   if (named && named !== tool) chooseTool(named);
   run?.close();
-  run = new Run(runId, changed);
+  run = new Run(runId, changed, isMine(runId) ? null : ticket);
   lastStatus = "";
   view.show(run);
-  show({ run: runId, tool: tool?.name });
+  share.show(run);
+  show({ run: runId, ticket: run.ticket, tool: tool?.name });
   run.open();
   changed();
   renderRecent();
 }
 
+/** Somebody who opens the link that they gave to others still sees their own run. */
+const isMine = (runId) => runs.has(runId) || rememberedRuns().some((item) => item.runId === runId);
+
 /** A run that was found again brings its arguments with it, unless the person has begun to type. */
 function adoptArguments() {
-  const call = run && [...run.state.calls.values()][0];
-  if (!call?.argsComplete || run.adopted || form?.touched) return;
+  if (!run || run.adopted || run.ticket !== null || form?.touched) return;
+  const [call, second] = ownCalls(run.state);
+  if (!call?.argsComplete) return;
   run.adopted = true;
+  // The calls of an agent's message come without arguments: whoever sent the message has them.
+  if (second || !call.args) return;
   if (call.name !== tool?.name) {
     const named = tools.find((item) => item.name === call.name);
     if (!named) return;
     chooseTool(named);
   }
   try {
-    form.fill(JSON.parse(call.args || "{}"));
+    form.fill(JSON.parse(call.args));
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
   }
   renderCurl();
 }
 
-async function copyCommand() {
-  const pre = byId("curl-command");
-  getSelection().selectAllChildren(pre);
-  try {
-    await navigator.clipboard.writeText(pre.textContent);
-    setText(byId("curl-copy"), "Copied");
-    setTimeout(() => setText(byId("curl-copy"), "Copy"), 1500);
-  } catch {
-    // No clipboard on plain http beyond loopback: the text is selected, Ctrl-C does the rest.
-  }
-}
-
 // --- what happens by itself ----------------------------------------------------------------------------------------
 
 async function refreshRuns() {
-  records = await listRuns();
+  listedAt = performance.now();
+  await runs.refresh();
+  renderRecent();
+}
+
+async function olderRuns() {
+  await runs.more();
   renderRecent();
 }
 
 async function poll() {
-  const active = records.some((record) => !isOver(record.status) && record.runId !== run?.runId);
-  if (active && document.visibilityState === "visible") await refreshRuns();
+  const busy = runs.records.some((record) => !isOver(record.status) && record.runId !== run?.runId);
+  const due = performance.now() - listedAt >= (busy ? BUSY_MS : IDLE_MS);
+  if (due && document.visibilityState === "visible") await refreshRuns();
 }
 
 function followAddress() {
   const wanted = shown();
   const named = tools.find((item) => item.name === wanted.tool);
   if (named && named !== tool) chooseTool(named);
-  if (wanted.run && wanted.run !== run?.runId) showRun(wanted.run, wanted.tool);
+  const other = wanted.run !== run?.runId || (wanted.ticket !== run.ticket && !isMine(wanted.run));
+  if (wanted.run && other) showRun(wanted.run, wanted.tool, wanted.ticket);
 }
 
 async function begin() {
   try {
-    tools = await listTools();
+    [tools] = await Promise.all([listTools(), refreshRuns()]); // whose the run in the address is, the list tells
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     return showProblem(byId("tools-problem"), error.message);
   }
   if (tools.length === 0) showProblem(byId("tools-problem"), "This gateway has no tools.");
   renderTools(byId("tools"), tools, null, chooseTool);
+  several = new SeveralView(tools);
   const wanted = shown();
   const last = wanted.run ? null : rememberedRuns()[0];
   const first = tools.find((item) => item.name === (wanted.tool ?? last?.tool)) ?? tools[0];
   if (first) chooseTool(first);
-  if (wanted.run ?? last) showRun(wanted.run ?? last.runId, wanted.tool ?? last?.tool);
-  await refreshRuns();
+  if (wanted.run ?? last) showRun(wanted.run ?? last.runId, wanted.tool ?? last?.tool, wanted.ticket);
 }
 
 byId("form").addEventListener("submit", start);
@@ -201,7 +266,10 @@ byId("reset-button").addEventListener("click", () => {
   renderCurl();
 });
 byId("stop-button").addEventListener("click", () => run?.stop());
-byId("curl-copy").addEventListener("click", copyCommand);
+byId("several").addEventListener("toggle", () => several.propose(tool.name));
+byId("several-button").addEventListener("click", startSeveral);
+byId("more-runs").addEventListener("click", olderRuns);
+byId("curl-copy").addEventListener("click", (event) => copyFrom(byId("curl-command"), event.target));
 addEventListener("popstate", followAddress);
 addEventListener("hashchange", followAddress);
 // A page that comes back from the browser's cache has lost its connection without an error.
@@ -210,5 +278,6 @@ setInterval(() => {
   view.renderClock();
   renderTitle();
 }, CLOCK_MS);
-setInterval(poll, LIST_MS);
+setInterval(poll, BUSY_MS);
+addEventListener("visibilitychange", poll);
 begin();

@@ -7,17 +7,30 @@ import { statusText } from "./words.js";
 const SHOWN_CHARACTERS = 200_000;
 
 export class CallView {
-  constructor(call) {
+  /** `onStop` is called when a person wants to end this call alone. */
+  constructor(call, onStop) {
     this.name = element("span", { className: "mono call-name" });
     this.badge = element("span", { className: "badge small", "data-testid": "call-status" });
+    this.stop = element(
+      "button",
+      {
+        type: "button",
+        className: "danger small",
+        "data-testid": "call-stop",
+        "aria-label": `Stop ${call.name}`,
+        onclick: () => onStop(call.id),
+        hidden: true,
+      },
+      "Stop",
+    );
     this.percent = element("span", { className: "number muted" });
     this.bar = element("progress", { max: 100, "data-testid": "progress", "aria-label": `Progress of ${call.name}` });
     this.message = element("p", { className: "hint progress-message", "data-testid": "progress-message" });
     this.result = element("div", { className: "result", "data-testid": "result", hidden: true });
     this.element = element(
       "article",
-      { className: "call", "data-call": call.id },
-      element("div", { className: "call-head" }, this.name, this.badge, this.percent),
+      { className: "call", "data-call": call.id, "data-testid": `call-${call.id}` },
+      element("div", { className: "call-head" }, this.name, this.badge, this.percent, this.stop),
       this.bar,
       this.message,
       this.result,
@@ -25,10 +38,15 @@ export class CallView {
     this.shownResult = null;
   }
 
-  render(call) {
+  /** `stoppable`: this call can be ended alone; `stopping`: somebody has asked for that. */
+  render(call, { stoppable, stopping }) {
+    const working = call.status === "running" || call.status === "waiting";
+    const status = working && stopping ? "stopping" : call.status;
     setText(this.name, call.name);
-    setText(this.badge, statusText(call.status));
-    setData(this.badge, "status", call.status);
+    setText(this.badge, statusText(status));
+    setData(this.badge, "status", status);
+    this.stop.hidden = !stoppable || !working;
+    this.stop.disabled = stopping;
     this.#renderProgress(call);
     if (call.result && call.result !== this.shownResult) this.#renderResult(call);
   }

@@ -38,17 +38,18 @@ export function forgetRun(runId) {
   write(RUNS, rememberedRuns().filter((run) => run.runId !== runId));
 }
 
-/** What the address shows: `{run, tool}`, each a string or `null`. */
+/** What the address shows: `{run, ticket, tool}`, each a string or `null`; a ticket reads somebody else's run. */
 export function shown() {
   const hash = new URLSearchParams(location.hash.slice(1));
-  return { run: hash.get("run"), tool: hash.get("tool") };
+  return { run: hash.get("run"), ticket: hash.get("ticket"), tool: hash.get("tool") };
 }
 
+/** The address with which somebody else can watch a run. */
+export const shareLink = (run, ticket) => `${location.href.split("#")[0]}#${new URLSearchParams({ run, ticket })}`;
+
 /** Changes the address; a run gets an entry of its own, so that Back shows the run before it. */
-export function show({ run, tool }) {
-  const hash = new URLSearchParams();
-  if (run) hash.set("run", run);
-  if (tool) hash.set("tool", tool);
+export function show({ run, ticket, tool }) {
+  const hash = new URLSearchParams(Object.entries({ run, ticket, tool }).filter(([, value]) => value));
   if (`#${hash}` === location.hash) return;
   if (run && run !== shown().run) history.pushState(null, "", `#${hash}`);
   else history.replaceState(null, "", `#${hash}`);

@@ -16,7 +16,7 @@ export function renderTools(list, tools, chosen, onChoose) {
   );
 }
 
-/** `runs`: `[{runId, tool, status?, startedAt?}]`. Built anew only when something in it has changed. */
+/** `runs`: `[{runId, tool?, status?, startedAt?}]`. Built anew only when something in it has changed. */
 export function renderRuns(list, title, runs, chosen, onChoose) {
   title.hidden = runs.length === 0;
   const picture = JSON.stringify([runs, chosen]);

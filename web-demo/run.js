@@ -1,20 +1,26 @@
 // One run as this page follows it: the connection to its events, and the state they add up to.
 
-import { ApiError, eventsAddress, getRun, refusal, stopRun } from "./api.js";
+import { ApiError, eventsAddress, getRun, refusal, stopCall, stopRun } from "./api.js";
 import { createState, isOver, receive } from "./state.js";
 
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 10_000;
 
 export class Run {
-  /** `onChange` is called after every change, up to thousands of times a second: it must only take a note. */
-  constructor(runId, onChange) {
+  /**
+   * `onChange` is called after every change, up to thousands of times a second: it must only take a note.
+   * `ticket`: the run is somebody else's and can only be read.
+   */
+  constructor(runId, onChange, ticket = null) {
     this.runId = runId;
+    this.ticket = ticket;
     this.state = createState(runId);
     this.connection = "connecting";
     this.reconnects = 0;
     this.problem = null;
+    this.gone = false;
     this.stopAsked = false;
+    this.callsAsked = new Set();
     this.onChange = onChange;
     this.source = null;
     this.timer = null;
@@ -28,7 +34,7 @@ export class Run {
   /** Follow the run from its first event (what was seen already is ignored by its id). */
   open(after = 0) {
     this.close();
-    const source = new EventSource(eventsAddress(this.runId, after));
+    const source = new EventSource(eventsAddress(this.runId, after, this.ticket));
     this.source = source;
     source.onopen = () => this.#connected();
     source.onmessage = (message) => this.#take(message);
@@ -43,15 +49,29 @@ export class Run {
 
   async stop() {
     this.stopAsked = true;
+    const arrived = await this.#ask(() => stopRun(this.runId));
+    if (!arrived) this.stopAsked = false;
+    this.onChange();
+  }
+
+  /** Ends one call; the others and the run go on. */
+  async stopCall(callId) {
+    this.callsAsked.add(callId);
+    const arrived = await this.#ask(() => stopCall(this.runId, callId));
+    if (!arrived) this.callsAsked.delete(callId);
+    this.onChange();
+  }
+
+  async #ask(stop) {
     this.problem = null;
     this.onChange();
     try {
-      await stopRun(this.runId);
+      await stop();
+      return true;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      this.stopAsked = false;
       this.problem = `Stop did not arrive: ${error.message}`;
-      this.onChange();
+      return false;
     }
   }
 
@@ -84,11 +104,11 @@ export class Run {
   async #findOut() {
     this.close();
     try {
-      await getRun(this.runId);
+      await getRun(this.runId, this.ticket);
     } catch (error) {
       return this.#refused(error);
     }
-    const error = await refusal(this.runId);
+    const error = await refusal(this.runId, this.ticket);
     return error ? this.#refused(error) : this.#later();
   }
 
@@ -101,10 +121,15 @@ export class Run {
       this.#later();
     } else {
       this.connection = "closed";
-      this.problem =
-        error.status === 404 ? "The gateway does not keep this run any more." : `Cannot follow this run: ${error.message}`;
+      this.gone = error.status === 404;
+      this.problem = this.gone ? this.#whyGone() : `Cannot follow this run: ${error.message}`;
       this.onChange();
     }
+  }
+
+  #whyGone() {
+    if (this.ticket === null) return "The gateway does not keep this run any more, or it belongs to somebody else.";
+    return "This link does not work, or does not work any more: the run may be forgotten. Ask for a new link.";
   }
 
   #later() {

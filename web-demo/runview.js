@@ -3,6 +3,7 @@
 import { CallView, durationText } from "./callview.js";
 import { byId, setData, setText, showProblem } from "./dom.js";
 import { LogView } from "./logview.js";
+import { ownCalls } from "./state.js";
 import { statusText } from "./words.js";
 
 export class RunView {
@@ -21,6 +22,10 @@ export class RunView {
     byId("run-empty").hidden = run !== null;
     byId("run-body").hidden = run === null;
     if (run) setText(byId("run-id"), run.runId);
+    const watching = Boolean(run?.ticket);
+    byId("watching-note").hidden = !watching;
+    byId("stop-button").hidden = watching;
+    setData(byId("columns"), "watching", watching);
   }
 
   /** `now`: the time of the frame. Says whether another frame is wanted though nothing new may arrive. */
@@ -29,6 +34,9 @@ export class RunView {
     const { state } = this.run;
     const status = byId("status");
     const lost = this.run.connection === "closed" && !this.run.over;
+    const nothing = lost && this.run.gone && state.lastId === 0;
+    if (nothing) byId("watching-note").hidden = true;
+    setData(byId("run-body"), "nothing", nothing);
     const shown = lost ? "unknown" : state.status;
     setText(status, statusText(shown) + callsNote(state));
     setData(status, "status", shown);
@@ -36,8 +44,9 @@ export class RunView {
     setData(this.panel, "status", shown);
     setText(byId("connection"), this.run.connection === "reconnecting" ? "reconnecting…" : "");
     showProblem(byId("run-problem"), this.run.problem ?? errorText(state));
-    this.#renderStop(state, lost);
-    this.#renderCalls(state);
+    const stopping = !this.run.over && (state.status === "stopping" || this.run.stopAsked);
+    this.#renderStop(stopping, lost);
+    this.#renderCalls(state, stopping || lost);
     this.#renderCounts(state);
     this.renderClock();
     return this.log.render(state, now);
@@ -50,23 +59,30 @@ export class RunView {
     setText(byId("elapsed"), known ? durationText(Math.max(0, (endedAt ?? Date.now()) - startedAt)) : "");
   }
 
-  #renderStop(state, lost) {
+  #renderStop(stopping, lost) {
     const button = byId("stop-button");
-    const stopping = state.status === "stopping" || this.run.stopAsked;
     button.disabled = stopping || this.run.over || lost;
-    setText(button, stopping && !this.run.over ? "Stopping…" : "Stop");
+    setText(button, stopping ? "Stopping…" : "Stop");
   }
 
-  #renderCalls(state) {
+  #renderCalls(state, tooLate) {
+    // The only call of a run ends with the run: a second Stop would be one too many.
+    const several = ownCalls(state).length > 1;
+    setData(byId("calls"), "several", several);
     for (const call of state.calls.values()) {
-      let view = this.calls.get(call.id);
-      if (!view) {
-        view = new CallView(call);
-        this.calls.set(call.id, view);
-        byId("calls").append(view.element);
-      }
-      view.render(call);
+      const stoppable = several && !tooLate && !call.nested && !this.run.ticket;
+      this.#callView(call).render(call, { stoppable, stopping: this.run.callsAsked.has(call.id) });
     }
+  }
+
+  #callView(call) {
+    let view = this.calls.get(call.id);
+    if (!view) {
+      view = new CallView(call, (callId) => this.run.stopCall(callId));
+      this.calls.set(call.id, view);
+      byId("calls").append(view.element);
+    }
+    return view;
   }
 
   #renderCounts(state) {

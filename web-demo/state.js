@@ -58,6 +58,7 @@ const handlers = {
   },
   TOOL_CALL_START(state, event) {
     const call = callOf(state, event.toolCallId, event.toolCallName);
+    call.nested = false;
     call.startedAt = event.timestamp ?? null;
   },
   TOOL_CALL_ARGS(state, event) {
@@ -111,6 +112,9 @@ const customs = {
   },
 };
 
+/** The calls that the run was asked for, without those that tools made themselves. */
+export const ownCalls = (state) => [...state.calls.values()].filter((call) => !call.nested);
+
 function finish(state, event, status) {
   state.status = status;
   state.endedAt = event.timestamp ?? null;
@@ -126,6 +130,7 @@ function callOf(state, id, name) {
       id,
       name: name ?? "tool",
       status: "running",
+      nested: true, // made by another call, until a TOOL_CALL_START says that it is the run's own
       args: "",
       argsComplete: false,
       startedAt: null,

@@ -15,4 +15,10 @@ const WORDS = {
   detached: "In the background",
 };
 
+/** What a run is called: its tool, or its tools. */
+export function toolsText(names) {
+  const tools = [...new Set(names)];
+  return tools.length < 3 ? tools.join(" + ") : `${tools[0]} + ${tools.length - 1} more`;
+}
+
 export const statusText = (status) => WORDS[status] ?? String(status);

@@ -76,9 +76,11 @@ def _origin(where: tuple[str | int, ...], flags: Mapping[str, Any]) -> str:
 
 def _serve(gateway: Gateway, announce: str) -> None:
     settings = gateway.settings
-    if not is_loopback(settings.host) and not settings.allow_anonymous:
+    identifies = gateway._authenticate is not None
+    if not is_loopback(settings.host) and not identifies and not settings.allow_anonymous:
         raise UsageError(
-            f"Refusing to serve callers without credentials on {settings.host}: add --allow-anonymous to do so."
+            f"Refusing to serve callers without credentials on {settings.host}: "
+            "give the Gateway an authenticator, or add --allow-anonymous."
         )
     configure_logging()
     try:

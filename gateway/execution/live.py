@@ -38,9 +38,8 @@ logger = logging.getLogger("gateway")
 BUSY = 0.002  # seconds: the longest that events wait in the stage while more keep coming
 BATCH_SECONDS = 0.05
 BATCH_EVENTS = 32
-FULL = (
-    128 * PIECES
-)  # about as much as a socket write carries; a tool that never gives way is taken from in its own frame
+# About a socket write. From a tool that never gives way it is taken in the tool's own frame.
+FULL = 192 * PIECES
 OVERFULL = 64 * FULL
 OVERFULL_SECONDS = 1.0  # a thread waits no longer: perhaps the loop is waiting for that very thread
 

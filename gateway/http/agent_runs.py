@@ -56,16 +56,16 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
         parent_run_id=agent_input.input.parent_run_id,
         on_disconnect=agent_input.props.on_disconnect,
         disconnect_grace=agent_input.props.disconnect_grace,
-        messages=encode(agent_input.parsed["messages"]),
+        messages=encode(agent_input.wire["messages"]),
     )
 
 
 def _metadata(agent_input: AgentInput) -> dict[str, Any]:
-    parsed = agent_input.parsed
+    wire = agent_input.wire
     return {
         "forwarded_props": agent_input.forwarded_props,
-        "context": parsed.get("context") or [],
-        "client_tools": parsed.get("tools") or [],
+        "context": wire.get("context") or [],
+        "client_tools": wire.get("tools") or [],
     }
 
 

@@ -136,19 +136,29 @@ class Gateway:
 
     async def _admit(self, connection: HTTPConnection, settings: Settings) -> Response | None:
         """Raises what refuses a request before any route sees it; answers a CORS preflight."""
+        connection.scope[HEADERS].update(cors_headers(connection, settings))  # a page may read why it is refused
         check_host(connection, settings)
         check_address(connection, settings, authenticates=self._authenticate is not None)
         if (granted := preflight(connection, settings)) is not None:
             return Response(status_code=204, headers=granted)
-        connection.scope[HEADERS].update(cors_headers(connection, settings))
         check_origin(connection, settings)
         path = connection.scope["path"].removeprefix(connection.scope.get("root_path", ""))
         if self._authenticate is not None and path not in OPEN_TO_ALL and not opens_with_ticket(connection.scope, path):
-            auth = await self._authenticate(connection)
+            auth = await self._caller(self._authenticate(connection))
             if auth is None and not settings.allow_anonymous:
                 raise Unauthenticated("This gateway wants to know who calls.")
             connection.scope[AUTH] = auth
         return None
+
+    async def _caller(self, asked: Awaitable[AuthContext | None]) -> AuthContext | None:
+        """What the authenticator says; one that fails lets nobody in, and nobody learns why."""
+        try:
+            return await asked
+        except (HTTPException, GatewayError):
+            raise
+        except Exception as error:
+            logger.error("The authenticator failed", exc_info=error)
+            raise GatewayError("The gateway failed; its log says why.") from error
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()

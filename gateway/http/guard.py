@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 
 from gateway.errors import Forbidden, Misdirected
+from gateway.http.sessions import COOKIE
 from gateway.settings import Settings
 
 __all__ = ["check_address", "check_host", "check_origin", "cors_headers", "is_loopback", "preflight"]
@@ -39,9 +40,12 @@ def is_loopback(host: str | None) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        address = ipaddress.ip_address(name)
     except ValueError:
         return False
+    # On a socket for both families an IPv4 client has an IPv6 address, which counts as loopback from Python 3.13 on.
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def check_address(connection: HTTPConnection, settings: Settings, *, authenticates: bool) -> None:
@@ -73,7 +77,7 @@ def check_origin(connection: HTTPConnection, settings: Settings) -> None:
     if origin is None:
         if headers.get("sec-fetch-site") == "cross-site":
             raise Forbidden("This request comes from another site.", code="bad_origin")
-    elif not (_same_origin(connection, origin) or _allowed(origin, settings) or _local(connection, origin)):
+    elif not (_same_origin(connection, origin) or _trusted(connection, origin, settings) or _local(connection, origin)):
         raise Forbidden(f"The origin {origin!r} may not do this; see cors_origins.", code="bad_origin")
 
 
@@ -83,7 +87,7 @@ def preflight(connection: HTTPConnection, settings: Settings) -> Mapping[str, st
     if connection.scope["method"] != "OPTIONS" or "access-control-request-method" not in headers:
         return None
     answer = dict(cors_headers(connection, settings))
-    if not answer:
+    if "access-control-allow-origin" not in answer:
         return None
     wanted = {name.strip().lower() for name in headers.get("access-control-request-headers", "").split(",")}
     granted = sorted(name for name in wanted if name in CORS_REQUEST_HEADERS or name.startswith("mcp-"))
@@ -97,7 +101,8 @@ def cors_headers(connection: HTTPConnection, settings: Settings) -> Mapping[str,
     """What an answer to this origin must say, nothing when CORS is off for it."""
     origin = connection.headers.get("origin")
     if origin is None or not _allowed(origin, settings):
-        return {}
+        # A cache must not give this answer to an origin that may read it, nor the other way round.
+        return {"vary": "Origin"} if settings.cors_origins else {}
     answer = {"access-control-expose-headers": CORS_EXPOSED, "vary": "Origin"}
     if origin in settings.cors_origins:
         return {**answer, "access-control-allow-origin": origin, "access-control-allow-credentials": "true"}
@@ -109,14 +114,25 @@ def _allowed(origin: str, settings: Settings) -> bool:
     return origin in settings.cors_origins or "*" in settings.cors_origins
 
 
+def _trusted(connection: HTTPConnection, origin: str, settings: Settings) -> bool:
+    """Named by the operator. `*` is everybody, and nobody gets the visitor's cookie for being that."""
+    return origin in settings.cors_origins or ("*" in settings.cors_origins and COOKIE not in connection.cookies)
+
+
 def _same_origin(connection: HTTPConnection, origin: str) -> bool:
+    """By the browser's own word, which no page can forge: behind a proxy that ends TLS the scheme is not known here."""
+    if connection.headers.get("sec-fetch-site") == "same-origin":
+        return True
     scheme = connection.scope.get("scheme", "http")
     return origin.lower() == f"{scheme}://{connection.headers.get('host', '')}".lower()
 
 
 def _local(connection: HTTPConnection, origin: str) -> bool:
     """From this machine to this machine: a development server beside the gateway."""
-    name = urlsplit(origin).hostname
+    try:
+        name = urlsplit(origin).hostname
+    except ValueError:
+        return False
     return name is not None and is_loopback(name) and is_loopback(_name(connection.headers.get("host", "")))
 
 

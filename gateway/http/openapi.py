@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -141,7 +142,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "getRun",
         "What is known of a run; `wait` holds the answer until it is over.",
         {200: _json("RunRecord", "The run.")},
-        ("runId", "wait"),
+        ("runId", "wait", "ticket"),
         None,
         {404: "`run_not_found`"},
     ),
@@ -151,9 +152,19 @@ OPERATIONS: tuple[Operation, ...] = (
         "followRun",
         "Follow a run from a cursor on.",
         {200: _EVENTS, 204: Answer("The run is over, and the cursor is its last id.")},
-        ("runId", *_CURSORS),
+        ("runId", *_CURSORS, "ticket"),
         None,
         _FOLLOW,
+    ),
+    Operation(
+        "post",
+        "/runs/{runId}/ticket",
+        "issueTicket",
+        "A secret in a URL that reads one run: for `EventSource` (`follow`), or for somebody else (`share`).",
+        {201: _json("IssuedTicket", "Use it as `?ticket=`, the first time within a minute.")},
+        ("runId",),
+        "TicketInput",
+        {404: "`run_not_found`", **_BODY},
     ),
     Operation(
         "post",
@@ -341,14 +352,20 @@ def openapi_routes() -> list[Route]:
     ]
 
 
+@lru_cache(maxsize=8)
+def _document_at(server: str) -> str:
+    return json_text(openapi_document(server))
+
+
 async def _serve_openapi(request: Request) -> Response:
-    server = str(request.scope.get("root_path", "")) or "/"
-    return Response(json_text(openapi_document(server)), media_type=JSON_TYPE)
+    # In a thread: the first time it takes half a second, and the loop has streams to serve.
+    text = await asyncio.to_thread(_document_at, str(request.scope.get("root_path", "")) or "/")
+    return Response(text, media_type=JSON_TYPE)
 
 
 async def _serve_schema(request: Request) -> Response:
     name = request.path_params["file"]
-    text = published_files().get(name)
+    text = (await asyncio.to_thread(published_files)).get(name)
     if text is None:
         raise NotFound(f"No published schema {name!r}.")
     media_type = JSON_TYPE if name == "openapi.json" else _MEDIA_TYPES[name[name.rindex(".") :]]

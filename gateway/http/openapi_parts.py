@@ -37,6 +37,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "limit": Parameter("query", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}, "Most runs a page."),
     "after": Parameter("query", {"type": "string"}, "`next` of the page before."),
     "wait": Parameter("query", {"type": "number", "minimum": 0, "maximum": 25, "default": 0}, "Seconds."),
+    "ticket": Parameter("query", {"type": "string"}, "Instead of credentials: what `issueTicket` answered."),
     "offset": Parameter("query", _CURSOR, "As `Last-Event-ID`, which beats it."),
     "lastEventId": Parameter("query", _CURSOR, "As `Last-Event-ID`, which beats it."),
     "Last-Event-ID": Parameter("header", _CURSOR, "Id of the last event that the client has; `-1`: none."),
@@ -97,6 +98,7 @@ _RUN_LINKS: Json = {
     "stop": _link("stopRun", runId=_RUN),
     "stopCall": _link("stopCall", runId=_RUN, toolCallId="$response.body#/toolCalls/0/toolCallId"),
     "stopThread": _link("stopThread", threadId="$response.body#/threadId"),
+    "ticket": _link("issueTicket", runId=_RUN),
     "thread": _link("getThread", threadId="$response.body#/threadId"),
 }
 LINKS: Mapping[str, Json] = {

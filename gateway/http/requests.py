@@ -12,9 +12,20 @@ from gateway.errors import NotFound, RequestError, TooLarge, UnsupportedMediaTyp
 from gateway.run.records import RunRecord
 from gateway.wire.inputs import valid_id
 
-__all__ = ["cursor_of", "expired_details", "parameter", "path_id", "prefers_async", "read_body", "wants_json"]
+__all__ = [
+    "cursor_of",
+    "expired_details",
+    "page_size",
+    "parameter",
+    "path_id",
+    "prefers_async",
+    "read_body",
+    "unknown",
+    "wants_json",
+]
 
 _CURSOR = re.compile(r"-1|[0-9]{1,18}")
+_NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{0,18})?")
 
 
 def parameter(query: QueryParams, name: str, default: float, low: float, high: float) -> float:
@@ -22,14 +33,20 @@ def parameter(query: QueryParams, name: str, default: float, low: float, high: f
     given = query.get(name)
     if given is None:
         return default
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
+    value = float(given) if _NUMBER.fullmatch(given) else math.nan
     if not low <= value <= high:
         message = f"{name} must be a number from {low:g} to {high:g}."
         raise RequestError(message, details=[{"field": name, "message": message}])
     return value
+
+
+def page_size(query: QueryParams, default: int, most: int) -> int:
+    """`?limit=`, a whole number."""
+    given = parameter(query, "limit", default, 1, most)
+    if not given.is_integer():
+        message = "limit must be a whole number."
+        raise RequestError(message, details=[{"field": "limit", "message": message}])
+    return int(given)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -53,11 +70,16 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def path_id(request: Request, name: str) -> str:
-    """An id in the path; one that no run can have is as unknown as any other."""
+    """The id of a `run`, `thread` or `call` in the path; one that none can have is as unknown as any other."""
     try:
-        return valid_id(request.path_params[name])
+        return valid_id(request.path_params[f"{name}_id"])
     except ValueError:
-        raise NotFound("No such run.", code="run_not_found") from None
+        raise unknown(name) from None
+
+
+def unknown(what: str) -> NotFound:
+    """The one answer for a `run`, `thread` or `call` that is not there, or not the caller's."""
+    return NotFound("No such call in this run." if what == "call" else f"No such {what}.", code=f"{what}_not_found")
 
 
 def cursor_of(request: Request) -> int:

@@ -12,9 +12,9 @@ from gateway.errors import NotFound, RequestError
 from gateway.http.agent_runs import TOOLS_AGENT, agent_spec
 from gateway.http.capabilities import agent_item, capabilities
 from gateway.http.engine import Engine
-from gateway.http.requests import parameter, path_id, prefers_async, read_body, wants_json
+from gateway.http.requests import page_size, parameter, path_id, prefers_async, read_body, unknown, wants_json
 from gateway.http.responses import JSON, Endpoint
-from gateway.http.run_start import checked_cursor, rejoin, stream_run
+from gateway.http.run_start import checked_cursor, rejoin, started, stream_run
 from gateway.http.sessions import identify
 from gateway.http.threads import known_thread, messages_of, runs_of_thread, thread_view, ui_messages
 from gateway.http.tickets import TICKET
@@ -29,6 +29,7 @@ __all__ = ["Routes"]
 MAX_SMALL_BODY = 16 * 1024
 MAX_WAIT = 25.0  # seconds: below the idle limit of every proxy that is in wide use
 MAX_PAGE = 200
+STATUSES = frozenset(state.value for state in State if state is not State.NEW)  # nobody ever sees a new one
 
 
 class Routes:
@@ -77,7 +78,7 @@ class Routes:
         if run_id := query.get("runId"):
             return await rejoin(engine, request, await engine.find(request, run_id), agent)
         thread_id = query.get("threadId")
-        if thread_id is None:
+        if not thread_id:
             raise RequestError("runId or threadId is needed.", details=[{"field": "runId", "message": "missing"}])
         runs = await runs_of_thread(engine, request, thread_id)
         active = [run.key.run_id for run in runs if not run.over and run.agent == agent]
@@ -111,7 +112,7 @@ class Routes:
         spec = await tool_spec(engine, request, background=background)
         if not background and not wants_json(request):
             return await stream_run(engine, request, spec)
-        record, _ = await engine.supervisor.start(spec)
+        record = await started(engine, request, spec)
         if not background:
             return await output_of(engine, request, record.key)
         location = quote(f"{request.scope.get('root_path', '')}/runs/") + quote(record.key.run_id, safe="")
@@ -121,19 +122,20 @@ class Routes:
 
     async def list_runs(self, request: Request) -> Response:
         identity, query = identify(request), request.query_params
-        limit = int(parameter(query, "limit", 50, 1, MAX_PAGE))
+        limit = page_size(query, 50, MAX_PAGE)
         status = query.get("status")
-        if status is not None and status not in {state.value for state in State}:
+        if status is not None and status not in STATUSES:
             raise RequestError("status is not one.", details=[{"field": "status", "message": f"not one: {status!r}"}])
         if identity.owner is None:
             return JSON({"items": [], "next": None})
+        after = query.get("after") or None
         page = await self._engine.store.list_runs(
-            identity.owner, thread_id=query.get("threadId"), status=status, limit=limit, after=query.get("after")
+            identity.owner, thread_id=query.get("threadId"), status=status, limit=limit, after=after
         )
         return JSON({"items": [record.to_wire() for record in page.items], "next": page.next})
 
     async def get_run(self, request: Request) -> Response:
-        run_id = path_id(request, "run_id")
+        run_id = path_id(request, "run")
         if (token := request.scope.get(TICKET)) is not None:
             _, record = await self._engine.tickets.run_of(token, run_id, share_only=True)
         else:
@@ -145,12 +147,12 @@ class Routes:
         return JSON(record.to_wire())
 
     async def ticket(self, request: Request) -> Response:
-        record = await self._engine.find(request, path_id(request, "run_id"))
+        record = await self._engine.find(request, path_id(request, "run"))
         wanted, _ = parse_body(TicketInput, await read_body(request, MAX_SMALL_BODY))
         return JSON(await self._engine.tickets.issue(record, wanted.use), status_code=201)
 
     async def follow(self, request: Request) -> Response:
-        run_id = path_id(request, "run_id")
+        run_id = path_id(request, "run")
         if (token := request.scope.get(TICKET)) is not None:
             return await self._follow_by_ticket(request, token, run_id)
         record = await self._engine.find(request, run_id)
@@ -175,12 +177,12 @@ class Routes:
     # -- threads --
 
     async def get_thread(self, request: Request) -> Response:
-        thread_id = path_id(request, "thread_id")
+        thread_id = path_id(request, "thread")
         runs = await known_thread(self._engine, request, thread_id)
         return JSON(await thread_view(self._engine, thread_id, runs))
 
     async def stop_thread(self, request: Request) -> Response:
-        runs = await known_thread(self._engine, request, path_id(request, "thread_id"))
+        runs = await known_thread(self._engine, request, path_id(request, "thread"))
         stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
         active = [run for run in runs if not run.over]
         for run in active:
@@ -191,7 +193,7 @@ class Routes:
     # -- Stop --
 
     async def stop_run(self, request: Request) -> Response:
-        record = await self._engine.find(request, path_id(request, "run_id"))
+        record = await self._engine.find(request, path_id(request, "run"))
         stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
         if not record.over:
             stopped = StopRequest(record.key, "user", stop.reason)
@@ -200,10 +202,10 @@ class Routes:
         return JSON(record.to_wire())
 
     async def stop_call(self, request: Request) -> Response:
-        record = await self._engine.find(request, path_id(request, "run_id"))
-        call = record.call(path_id(request, "call_id"))
+        record = await self._engine.find(request, path_id(request, "run"))
+        call = record.call(path_id(request, "call"))
         if call is None:
-            raise NotFound("No such call in this run.", code="call_not_found")
+            raise unknown("call")
         stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
         if record.over or call.ended_at is not None:
             return JSON(record.to_wire())

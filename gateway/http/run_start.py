@@ -5,15 +5,15 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.errors import Conflict, CursorExpired, NotFound, RequestError
+from gateway.errors import Conflict, CursorExpired, RequestError
 from gateway.execution.supervisor import RunSpec
 from gateway.http.engine import Engine
-from gateway.http.requests import cursor_of, expired_details
+from gateway.http.requests import cursor_of, expired_details, unknown
 from gateway.http.sessions import Identity
 from gateway.run.records import RunKey, RunRecord
 from gateway.stores.base import Bounds
 
-__all__ = ["checked_cursor", "run_key", "stream_run"]
+__all__ = ["checked_cursor", "rejoin", "run_key", "started", "stream_run"]
 
 
 def run_key(request: Request, identity: Identity, run_id: str) -> RunKey:
@@ -31,7 +31,7 @@ async def stream_run(engine: Engine, request: Request, spec: RunSpec) -> Respons
 
     A POST with `Last-Event-ID` comes from a client that lost its connection: it only reads.
     """
-    if request.headers.get("last-event-id"):
+    if only_reads(request):
         return await rejoin(engine, request, await engine.find(request, spec.key.run_id), spec.agent)
     engine.viewers.admit(spec.key)
     record, created = await engine.supervisor.start(spec)
@@ -40,10 +40,26 @@ async def stream_run(engine: Engine, request: Request, spec: RunSpec) -> Respons
     return engine.stream(record.key, 0)
 
 
+async def started(engine: Engine, request: Request, spec: RunSpec) -> RunRecord:
+    """The same for an answer that is no stream: the record of the run."""
+    if not only_reads(request):
+        record, _ = await engine.supervisor.start(spec)
+        return record
+    record = await engine.find(request, spec.key.run_id)
+    if record.agent != spec.agent:
+        raise unknown("run")
+    return record
+
+
+def only_reads(request: Request) -> bool:
+    """Whether a POST may start nothing: it carries `Last-Event-ID`."""
+    return bool(request.headers.get("last-event-id"))
+
+
 async def rejoin(engine: Engine, request: Request, record: RunRecord, agent: str) -> Response:
     """Follows a run of `agent` after the request's cursor; over and read: an empty stream."""
     if record.agent != agent:
-        raise NotFound("No such run.", code="run_not_found")
+        raise unknown("run")
     cursor, bounds = await checked_cursor(engine, request, record)
     if bounds.over and cursor == bounds.last:
         return Response(media_type="text/event-stream")
@@ -59,7 +75,7 @@ async def checked_cursor(engine: Engine, request: Request, record: RunRecord) ->
 async def _check(engine: Engine, record: RunRecord, cursor: int) -> tuple[int, Bounds]:
     bounds = await engine.store.bounds(record.key)
     if bounds is None:
-        raise NotFound("No such run.", code="run_not_found")
+        raise unknown("run")
     if cursor > bounds.last:
         if not bounds.over:
             raise Conflict(f"The run has no event {cursor} yet.", code="cursor_ahead")

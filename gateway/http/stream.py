@@ -120,14 +120,16 @@ class ViewerResponse(EventSourceResponse):
         #: Called when the stream has ended, however it did.
         self.on_end: Callable[[], Awaitable[None]] | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._transport: Any = None
+        self._cycle: Any = None  # uvicorn's, when nothing wraps its `send`
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
             return
         self._task = asyncio.current_task()
-        self._transport = _transport_of(scope.get(RAW_SEND, send))
+        self._cycle = getattr(scope.get(RAW_SEND, send), "__self__", None)
+        if _knows_its_flow(self._cycle):
+            self.follower.sink = self._send_now
         self._viewers.add(self)
         if self._joined is not None:
             self._joined()
@@ -190,6 +192,19 @@ class ViewerResponse(EventSourceResponse):
                 # Behind, so the next read will not wait, and `send` seldom does: let the others have the loop.
                 await asyncio.sleep(0)
 
+    def _send_now(self, data: bytes) -> bool:
+        """Sends without a turn of the loop: uvicorn's `send` waits only before a write, while its transport is full."""
+        if self._gone or self._cut is not None or self._cycle.flow.write_paused or len(data) > 2 * BLOCK_BYTES:
+            return False
+        sending = self._cycle.send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            sending.send(None)
+        except StopIteration:
+            self.sent_at = monotonic()
+            return True
+        sending.close()
+        return False
+
     async def _listen_for_disconnect(self, receive: Receive) -> None:
         while not self._gone:
             message = await receive()
@@ -202,13 +217,13 @@ class ViewerResponse(EventSourceResponse):
 
         Then waits until the server knows, or it would complain of a response that was not completed.
         """
-        if self._transport is not None:
-            self._transport.abort()
+        transport = getattr(self._cycle, "transport", None)
+        if transport is not None:
+            transport.abort()
             await asyncio.wait({watcher}, timeout=BREAK_SECONDS)
         watcher.cancel()
 
 
-def _transport_of(send: Send) -> Any:
-    """uvicorn's transport, when nothing wraps its `send`; ASGI itself has no way to break a connection."""
-    cycle = getattr(send, "__self__", None)
-    return getattr(cycle, "transport", None)
+def _knows_its_flow(cycle: Any) -> bool:
+    """Whether it is uvicorn's request cycle. ASGI has no way to ask if a `send` would wait, nor to break a connection."""
+    return hasattr(getattr(cycle, "flow", None), "write_paused") and hasattr(cycle, "transport")

@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from gateway.errors import NotFound
 from gateway.http.engine import Engine
+from gateway.http.requests import unknown
 from gateway.http.sessions import identify
 from gateway.run.fold import MessageFold
 from gateway.run.records import RunRecord
@@ -41,7 +41,7 @@ async def known_thread(engine: Engine, request: Request, thread_id: str) -> list
     """The same, but a thread of which the caller has no run is unknown."""
     runs = await runs_of_thread(engine, request, thread_id)
     if not runs:
-        raise NotFound("No such thread.", code="thread_not_found")
+        raise unknown("thread")
     return runs
 
 

@@ -127,10 +127,12 @@ class Follower(Protocol):
     """A reader of one run: `async for data in follower` yields frames joined to pieces, and ends with the run.
 
     `cursor` is the number of the last frame it yielded; `wake()` makes a waiting iteration yield `b""`; `close()` ends
-    it. Both are for the loop's thread.
+    it. Both are for the loop's thread. `sink`, when set, may be called with the next piece while an iteration waits; it
+    returns whether it took it. A store need not use it.
     """
 
     cursor: int
+    sink: Callable[[bytes], bool] | None
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
     async def __anext__(self) -> bytes: ...

@@ -1,12 +1,13 @@
 """The log of one run in this process, and those who follow it. It lives on the loop.
 
-Followers are woken in slices, so that Stop and new requests get in between.
+Followers are woken in slices, so that Stop and new requests get in between. A large piece comes from a writer that has
+not given way for long and may not soon: it is handed to those who can take it without a turn of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 
 from gateway.errors import CursorExpired
@@ -14,7 +15,8 @@ from gateway.run.log import BlockLog
 
 __all__ = ["Feed", "FeedFollower"]
 
-SLICE = 64  # followers woken in one go: 1 000 at once would hold the loop for 6 to 10 ms
+SLICE = 64  # followers served in one go: 1 000 at once would hold the loop for 6 to 10 ms
+LARGE = 16 * 1024  # bytes
 
 
 class Feed:
@@ -24,14 +26,17 @@ class Feed:
 
     def __init__(self) -> None:
         self.log = BlockLog()
-        self.waiting: dict[asyncio.Future[None], None] = {}
+        self.waiting: dict[asyncio.Future[bool], FeedFollower] = {}
         self._loop = asyncio.get_running_loop()
 
     def append(self, data: bytes, count: int = 1) -> bool:
         """Adds `count` frames. True when a block was sealed: the time to look at sizes."""
         sealed = self.log.append(data, count)
         if self.waiting:
-            self._wake_all()
+            if len(data) >= LARGE and len(self.waiting) <= SLICE:
+                self._hand_over()
+            else:
+                self._wake_all()
         return sealed
 
     def close(self) -> None:
@@ -42,16 +47,23 @@ class Feed:
     def follow(self, cursor: int) -> FeedFollower:
         return FeedFollower(self, cursor)
 
+    def _hand_over(self) -> None:
+        """Followers that take all there is go on waiting; the others are woken."""
+        behind = [future for future, follower in self.waiting.items() if not follower.take()]
+        for future in behind:
+            del self.waiting[future]
+        self._wake(iter(behind))
+
     def _wake_all(self) -> None:
         waiting, self.waiting = self.waiting, {}
         self._wake(iter(waiting))
 
-    def _wake(self, waiting: Iterator[asyncio.Future[None]]) -> None:
+    def _wake(self, waiting: Iterator[asyncio.Future[bool]]) -> None:
         count = 0
         for future in islice(waiting, SLICE):
             count += 1
             if not future.done():
-                future.set_result(None)
+                future.set_result(True)
         if count == SLICE:
             self._loop.call_soon(self._wake, waiting)
 
@@ -59,12 +71,13 @@ class Feed:
 class FeedFollower:
     """A cursor over a feed, see `stores.base.Follower`."""
 
-    __slots__ = ("_closed", "_feed", "_future", "cursor")
+    __slots__ = ("_closed", "_feed", "_future", "cursor", "sink")
 
     def __init__(self, feed: Feed, cursor: int) -> None:
         self._feed = feed
         self.cursor = cursor
-        self._future: asyncio.Future[None] | None = None
+        self.sink: Callable[[bytes], bool] | None = None
+        self._future: asyncio.Future[bool] | None = None
         self._closed = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -73,34 +86,49 @@ class FeedFollower:
     async def __anext__(self) -> bytes:
         """The next piece; `b""` after `wake()`; `StopAsyncIteration` at the end or after `close()`."""
         log = self._feed.log
-        if self._closed:
-            raise StopAsyncIteration
-        if self.cursor >= log.last:
+        while not self._closed:
+            if self.cursor < log.last:
+                return self._read()
             if log.closed:
-                raise StopAsyncIteration
-            await self._wait()
-        if self.cursor < log.first - 1:
-            details = {"firstEventId": log.first, "lastEventId": log.last}
-            self.cursor = log.first - 1  # whoever reads on in spite of it gets what is left
-            raise CursorExpired("The events after this cursor are gone.", details=details)
-        data, self.cursor = log.read(self.cursor)
-        return data
+                break
+            if not await self._wait() and not self._closed:
+                return b""
+        raise StopAsyncIteration
 
     def wake(self) -> None:
         if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+            self._future.set_result(False)
 
     def close(self) -> None:
         self._closed = True
         self.wake()
 
-    async def _wait(self) -> None:
-        future = self._future = asyncio.get_running_loop().create_future()
-        self._feed.waiting[future] = None
+    def take(self) -> bool:
+        """Gives the sink what there is, while this waits; false when it does not take all of it."""
+        log = self._feed.log
+        while self.sink is not None and log.first - 1 <= self.cursor < log.last:
+            data, last = log.read(self.cursor)
+            if not self.sink(data):
+                return False
+            self.cursor = last
+        return self.cursor == log.last
+
+    def _read(self) -> bytes:
+        log = self._feed.log
+        if self.cursor < log.first - 1:
+            details = {"firstEventId": log.first, "lastEventId": log.last}
+            self.cursor = log.first - 1  # told once; who reads on gets what is left
+            raise CursorExpired("The events after this cursor are gone.", details=details)
+        data, self.cursor = log.read(self.cursor)
+        return data
+
+    async def _wait(self) -> bool:
+        """True when the feed has news, false after `wake`."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._future = future
+        self._feed.waiting[future] = self
         try:
-            await future
+            return await future
         finally:
             self._future = None
             self._feed.waiting.pop(future, None)
-        if self._closed or (self._feed.log.closed and self.cursor >= self._feed.log.last):
-            raise StopAsyncIteration

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import Conflict, Fenced, NotFound, StoreError, Unavailable
+from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Bounds, Created, Lease, Page, StopRequest
@@ -121,7 +122,7 @@ class MemoryStore(MemoryState):
             if entry.fingerprint != fingerprint:
                 raise Conflict(f"Run {record.key.run_id!r} exists and came from a different request.")
             return Created(entry.current(), None)
-        if self._bytes > self._settings.max_store_bytes and not self._make_room():
+        if self._full() and not self._make_room():
             raise Unavailable("The store is full.", code="store_full")
         self._runs[record.key] = Entry(record, fingerprint, worker)
         if record.key.owner is not None:
@@ -240,6 +241,15 @@ class MemoryStore(MemoryState):
             self._trimmed(entry)
         if self._bytes > self._settings.max_store_bytes:
             self._make_room()
+
+    def _full(self) -> bool:
+        """Whether there is no room, also counting what is not sealed yet, which is looked at when it could matter."""
+        limit = self._settings.max_store_bytes
+        if self._bytes + len(self._runs) * BLOCK_BYTES > limit:
+            for entry in self._runs.values():
+                self._bytes += entry.feed.log.size - entry.counted
+                entry.counted = entry.feed.log.size
+        return self._bytes > limit
 
     def _make_room(self) -> bool:
         """Finished runs go first, oldest first; then the largest live one is trimmed. True when it is enough."""

@@ -5,15 +5,16 @@ Pure. Source: contract 3 (agent `tools`), 4.2, 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ag_ui.core import AssistantMessage, RunAgentInput, ToolMessage
+from ag_ui.core import AssistantMessage, RunAgentInput, ToolCall, ToolMessage
 from pydantic import ValidationError
 
 from gateway.errors import RequestError
 from gateway.wire.codec import decode
-from gateway.wire.inputs import Input, Seconds, refuse, valid_id
+from gateway.wire.inputs import MAX_ID, Input, Seconds, fingerprint, refuse, valid_id
 
 __all__ = ["AgentInput", "GatewayProps", "PendingCall", "parse_agent_input"]
 
@@ -36,41 +37,80 @@ class PendingCall(NamedTuple):
 
 
 class AgentInput(NamedTuple):
-    """A validated request, what was parsed from it, and its options."""
+    """A validated request, what was parsed from it, and its options.
+
+    `wire` is the request under its wire names, whichever of the two spellings of the official models it came in.
+    """
 
     input: RunAgentInput
     parsed: dict[str, Any]
+    wire: dict[str, Any]
     props: GatewayProps
 
     @property
     def forwarded_props(self) -> dict[str, Any]:
         """`forwardedProps` as the client sent it, an object or nothing."""
-        props = self.parsed.get("forwardedProps")
+        props = self.wire.get("forwardedProps")
         return props if isinstance(props, dict) else {}
 
     def pending_calls(self) -> Iterator[PendingCall]:
-        """The unanswered calls of the last assistant message; an id used twice becomes `<id>~2`."""
+        """The unanswered calls of the last assistant message; an id used twice becomes `<id>~2`.
+
+        Raises `RequestError` for a call whose id cannot be one here: nobody could stop it.
+        """
         messages = self.input.messages
         index = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "assistant"), None)
         if index is None:
             return
         message = messages[index]
         answered = {later.tool_call_id for later in messages[index + 1 :] if isinstance(later, ToolMessage)}
-        used: set[str] = set()
-        for call in (message.tool_calls if isinstance(message, AssistantMessage) else None) or ():
-            name = unused(call.id, used)
-            used.add(name)
-            if name not in answered:
+        calls = (message.tool_calls if isinstance(message, AssistantMessage) else None) or ()
+        for place, (call, name) in enumerate(named(calls)):
+            if name is not None and name not in answered:
+                check_id(f"messages.{index}.toolCalls.{place}.id", call.id)
                 yield PendingCall(name, call.function.name, call.function.arguments, message.id, name == call.id)
 
 
-def unused(call_id: str, used: set[str]) -> str:
-    """`call_id`, or the first of `<id>~2`, `<id>~3` … that is not used."""
-    name, number = call_id, 1
-    while name in used:
-        number += 1
-        name = f"{call_id}~{number}"
-    return name
+def named(calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, str | None]]:
+    """Each call and its name: its id the first time, then `<id>~2`, `<id>~3` …, as far as no other call has it.
+
+    A client keeps a renamed call under both names. The next time both come, and the second of the two equal ids
+    gets no name here (None), for the call that it stands for is there under its own.
+    """
+    own: dict[str, ToolCall] = {}
+    for call in calls:
+        own.setdefault(call.id, call)
+    numbers: Counter[str] = Counter()
+    renamed: set[str] = set()
+    for call in calls:
+        numbers[call.id] += 1
+        name: str | None = call.id
+        while numbers[call.id] > 1:
+            suffix = f"~{numbers[call.id]}"
+            name = call.id[: MAX_ID - len(suffix)] + suffix
+            twin = own.get(name)
+            if twin is not None and is_same(twin, call):
+                name = None
+                break
+            if twin is None and name not in renamed:
+                renamed.add(name)
+                break
+            numbers[call.id] += 1
+        yield call, name
+
+
+def is_same(one: ToolCall, other: ToolCall) -> bool:
+    """Whether two calls ask for the same, however their arguments are spaced."""
+    return fingerprint(one.function.name, effective(one)) == fingerprint(other.function.name, effective(other))
+
+
+def effective(call: ToolCall) -> object:
+    """What the arguments of a call come to; what is no object counts as `{}`, also what is no JSON."""
+    try:
+        parsed = decode(call.function.arguments.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def parse_agent_input(body: bytes) -> AgentInput:
@@ -90,19 +130,20 @@ def parse_agent_input(body: bytes) -> AgentInput:
         ("runId", agent_input.run_id),
         ("parentRunId", agent_input.parent_run_id),
     ):
-        _check_id(field, value)
-    forwarded = parsed.get("forwardedProps")
+        if value is not None:
+            check_id(field, value)
+    wire = agent_input.model_dump(by_alias=True)
+    forwarded = wire.get("forwardedProps")
     options = forwarded.get("gateway") if isinstance(forwarded, dict) else None
     try:
         props = GatewayProps.model_validate({} if options is None else options)
     except ValidationError as error:
         raise refuse(error, "forwardedProps.gateway.") from None
-    return AgentInput(agent_input, parsed, props)
+    return AgentInput(agent_input, parsed, wire, props)
 
 
-def _check_id(field: str, value: str | None) -> None:
-    if value is None:
-        return
+def check_id(field: str, value: str) -> None:
+    """`RequestError` that names the field when its value cannot be an id."""
     try:
         valid_id(value)
     except ValueError as error:

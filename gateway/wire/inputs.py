@@ -16,6 +16,7 @@ from gateway.errors import RequestError
 from gateway.wire.codec import decode
 
 __all__ = [
+    "MAX_ID",
     "Input",
     "Seconds",
     "StopInput",
@@ -106,6 +107,12 @@ def refuse(error: ValidationError, prefix: str = "") -> RequestError:
 
 
 def fingerprint(path: str, parsed: Any) -> bytes:
-    """Equal for equal requests: the path and the parsed body, whatever its spacing or order of keys."""
-    text = json.dumps([path, parsed], sort_keys=True, separators=(",", ":"))
+    """Equal for equal requests: the path and the parsed body, whatever its spacing or order of keys.
+
+    `RequestError` for one that is nested too deeply.
+    """
+    try:
+        text = json.dumps([path, parsed], sort_keys=True, separators=(",", ":"))
+    except RecursionError:  # a little earlier than for `decode`
+        raise RequestError("The body is not JSON that anybody reads: it is nested too deeply.") from None
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

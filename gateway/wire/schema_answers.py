@@ -161,6 +161,13 @@ class ThreadState(Wire):
     interrupts: list[dict[str, Any]] | None
 
 
+class IssuedTicket(Wire):
+    """A secret for `?ticket=` that reads one run."""
+
+    ticket: str
+    expires_at: Time | None = Field(description="Of a run that is still at work a share ticket has no end yet.")
+
+
 class Health(Wire):
     """Whether the gateway lives, and takes new runs."""
 
@@ -171,6 +178,7 @@ ANSWERS: tuple[type[Wire], ...] = (
     AgentList,
     ErrorAnswer,
     Health,
+    IssuedTicket,
     RunList,
     RunRecord,
     StoppedRuns,

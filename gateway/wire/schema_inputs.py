@@ -8,7 +8,7 @@ from ag_ui.core import RunAgentInput
 from pydantic import BaseModel, Field
 
 from gateway.wire.agent_input import GatewayProps
-from gateway.wire.inputs import StopInput, ToolRunInput
+from gateway.wire.inputs import StopInput, TicketInput, ToolRunInput
 from gateway.wire.schema_models import ID, Schema, accepted
 
 __all__ = ["BODIES", "input_definitions"]
@@ -25,6 +25,7 @@ class ToolRunBody(ToolRunInput):
 BODIES: dict[str, type[BaseModel]] = {
     "RunAgentInput": RunAgentInput,
     "StopInput": StopInput,
+    "TicketInput": TicketInput,
     "ToolRunInput": ToolRunBody,
 }
 

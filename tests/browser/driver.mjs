@@ -23,69 +23,73 @@ const browser = await chromium.launch({
   timeout: 60_000,
 });
 
-let context = null;
-let page = null;
-let complaints = [];
+/** By name: a browser profile with one page, `{context, page, complaints}`. */
+const profiles = new Map();
 
-function watch(opened) {
-  opened.setDefaultTimeout(TIMEOUT_MS);
-  opened.on("console", (message) => {
+function watch(page, complaints) {
+  page.setDefaultTimeout(TIMEOUT_MS);
+  page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) complaints.push(`${message.type()}: ${message.text()}`);
   });
-  opened.on("pageerror", (error) => complaints.push(`uncaught: ${error.stack ?? error}`));
-  opened.on("requestfailed", (request) => {
+  page.on("pageerror", (error) => complaints.push(`uncaught: ${error.stack ?? error}`));
+  page.on("requestfailed", (request) => {
     const reason = request.failure()?.errorText;
     // A page that is left, or an EventSource that is closed, aborts its requests.
     if (reason !== "net::ERR_ABORTED") complaints.push(`request failed: ${request.url()} ${reason}`);
   });
 }
 
+async function close(name) {
+  await profiles.get(name)?.context.close();
+  profiles.delete(name);
+}
+
 const commands = {
-  /** A new browser profile with one page. */
-  async open({ url }) {
-    await context?.close();
-    complaints = [];
-    context = await browser.newContext();
-    page = await context.newPage();
-    watch(page);
-    await page.goto(url);
+  /** A new browser profile with one page, in the place of the one with this name; the others stay if `beside`. */
+  async open({ url, name, beside }) {
+    for (const known of [...profiles.keys()]) if (known === name || !beside) await close(known);
+    const context = await browser.newContext();
+    const profile = { context, page: await context.newPage(), complaints: [] };
+    profiles.set(name, profile);
+    watch(profile.page, profile.complaints);
+    await profile.page.goto(url);
   },
-  async reload() {
+  async reload(_, { page }) {
     await page.reload();
   },
   /** `what` is a CSS selector, as everywhere below. */
-  async click({ what }) {
+  async click({ what }, { page }) {
     await page.click(what);
   },
-  async fill({ what, value }) {
+  async fill({ what, value }, { page }) {
     await page.fill(what, value);
   },
-  async text({ what }) {
+  async text({ what }, { page }) {
     return page.textContent(what);
   },
-  async attribute({ what, name }) {
+  async attribute({ what, name }, { page }) {
     return page.getAttribute(what, name);
   },
-  async visible({ what }) {
+  async visible({ what }, { page }) {
     return page.isVisible(what);
   },
   /** The value of a JavaScript expression. */
-  async evaluate({ script }) {
+  async evaluate({ script }, { page }) {
     return page.evaluate(script);
   },
-  async cookies() {
+  async cookies(_, { context }) {
     return Object.fromEntries((await context.cookies()).map(({ name, value }) => [name, value]));
   },
-  async complaints() {
+  async complaints(_, { complaints }) {
     return complaints;
   },
 };
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { command, ...options } = JSON.parse(line);
+  const { command, profile, ...options } = JSON.parse(line);
   let answer;
   try {
-    answer = { value: (await commands[command](options)) ?? null };
+    answer = { value: (await commands[command](options, profiles.get(profile))) ?? null };
   } catch (error) {
     answer = { error: String(error) };
   }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import psutil
 import pytest
@@ -17,10 +18,12 @@ from tests.support.servers import Serve, Server, eventually
 
 QUIET_SECONDS = 1.5  # write_log writes ten lines a second
 REFUSED = "error: Failed to load resource: the server responded with a status of 422"
+NOT_FOUND = REFUSED.replace("422", "404")
 
 PROGRESS = f"document.querySelector('{by_id('progress')}')?.value"
 LOG_ROWS = f"{by_id('event-log')} li"
 RUN_BUTTON, STOP_BUTTON = by_id("run-button"), by_id("stop-button")
+LISTED = f"[...document.querySelectorAll('{by_id('runs-list')} {by_id('recent-run')}')]"
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,13 @@ def rows(page: Page) -> list[list[Any]]:
     """The id and the name of every row of the event log."""
     script = f"[...document.querySelectorAll('{LOG_ROWS}')].map((row) => [+row.dataset.id, row.dataset.name])"
     found: list[list[Any]] = page.evaluate(script)
+    return found
+
+
+def listed(page: Page) -> list[list[str]]:
+    """The tool and the status of every run in the list of the page."""
+    script = f"{LISTED}.map((row) => [row.children[0].textContent, row.querySelector('.dot').dataset.status])"
+    found: list[list[str]] = page.evaluate(script)
     return found
 
 
@@ -246,4 +256,111 @@ def test_markup_from_a_tool_is_shown_as_text(browser: Browser, other: Server) ->
     assert MARKUP in page.text(by_id("result"))
     assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
     assert "taken over" not in page.evaluate("document.title")
+    assert page.complaints() == []
+
+
+def test_a_second_browser_follows_by_the_share_link_and_cannot_stop(browser: Browser, demo: Server) -> None:
+    page = browser.open(demo.url)
+    run_id = start(page, "hash_folder", delay_ms="300")  # with all files of the package: far longer than this test
+    page.click(by_id("share-button"))
+    link = page.wait(f"document.querySelector('{by_id('share-link')}').value")
+    ticket = parse_qs(urlsplit(link).fragment)["ticket"][0]
+
+    second = browser.open_beside(link)
+    second.wait_for_status("running")
+    assert second.text(by_id("run-id")) == run_id
+    assert second.visible(by_id("watching-note"))
+    assert "You are watching somebody's run" in second.text(by_id("watching-note"))
+    assert not page.visible(by_id("watching-note"))
+    assert [second.visible(what) for what in (STOP_BUTTON, by_id("share-button"), by_id("call-stop"))] == [False] * 3
+    assert second.cookies()["agui_session"] != page.cookies()["agui_session"]
+    with demo.client(cookies=second.cookies()) as visitor:
+        assert visitor.post(f"/runs/{run_id}/stop", params={"ticket": ticket}).status_code == 404
+        assert visitor.get("/runs").json()["items"] == []
+    assert record_of(demo, page, run_id)["status"] == "running"
+
+    second.reload()
+    second.wait_for_status("running")
+    page.click(STOP_BUTTON)
+    for viewer in (page, second):
+        viewer.wait_for_status("cancelled")
+    assert_nothing_is_missing(demo, page, run_id)
+    shown = rows(page)
+    second.wait(f"document.querySelectorAll('{LOG_ROWS}').length >= {len(shown)}")
+    assert rows(second) == shown
+    for count in ("event-count", "last-id", "gaps", "repeats"):
+        assert second.text(by_id(count)) == page.text(by_id(count)), count
+    assert listed(second) == []
+    assert second.evaluate("sessionStorage.getItem('agui-gateway.runs')") is None
+    assert page.complaints() == second.complaints() == []
+
+
+def test_a_share_link_that_does_not_work_says_so(browser: Browser, other: Server) -> None:
+    page = browser.open(f"{other.url}/#run=some-run&ticket=not-a-ticket-of-this-gateway")
+
+    page.wait(f"document.querySelector('{by_id('run-problem')}').textContent")
+    assert page.text(by_id("run-problem")).startswith("This link does not work")
+    assert not page.visible(by_id("watching-note"))
+    assert not page.visible(STOP_BUTTON)
+    assert {text.split(" (")[0] for text in page.complaints()} == {NOT_FOUND}, "the browser itself notes it, no more"
+
+
+def test_stop_of_one_call_lets_the_other_go_on_to_its_end(browser: Browser, demo: Server) -> None:
+    page = browser.open(demo.url)
+    choose(page, "import_csv")
+    page.fill("[name=csv]", "n\n" + "1\n" * 12)
+    page.fill("[name=delay_ms]", "200")
+    choose(page, "download")
+    page.fill("[name=size_mb]", "2000")
+    page.fill("[name=mb_per_s]", "1")
+    page.click(by_id("several"))  # and the tool that is shown is chosen already
+    page.click(by_id("several-import_csv"))
+    page.click(by_id("run-several"))
+    page.wait(f"document.querySelectorAll('{by_id('call-stop')}:not([hidden])').length === 2")
+    run_id = page.text(by_id("run-id"))
+    calls = {call["toolName"]: call["toolCallId"] for call in record_of(demo, page, run_id)["toolCalls"]}
+    cards = {name: by_id(f"call-{call_id}") for name, call_id in calls.items()}
+    assert set(cards) == {"import_csv", "download"}
+
+    page.click(f"{cards['download']} {by_id('call-stop')}")
+    page.wait_for_status("completed")
+
+    record = record_of(demo, page, run_id)
+    ended = {call["toolName"]: (call["status"], call["endedAt"]) for call in record["toolCalls"]}
+    assert record["status"] == "completed"
+    assert (ended["download"][0], ended["import_csv"][0]) == ("cancelled", "completed")
+    assert ended["download"][1] < ended["import_csv"][1]
+    assert page.text(f"{cards['download']} {by_id('call-status')}") == "Cancelled"
+    assert page.text(f"{cards['import_csv']} {by_id('call-status')}") == "Completed"
+    assert '"imported": 12' in page.text(f"{cards['import_csv']} {by_id('result')}")
+    assert not page.visible(by_id("call-stop"))
+    assert_nothing_is_missing(demo, page, run_id)
+
+    start(page, "hash_folder", delay_ms="300")
+    page.wait(f"{LISTED}.length === 2")
+    assert listed(page) == [["hash_folder", "running"], ["import_csv + download", "completed"]]
+    page.click(STOP_BUTTON)
+    page.wait_for_status("cancelled")
+    page.wait(f"{LISTED}[0].querySelector('.dot').dataset.status === 'cancelled'")
+    page.click(f"[data-run='{run_id}']")
+    page.wait_for_status("completed")
+    assert_nothing_is_missing(demo, page, run_id)
+    assert page.complaints() == []
+
+
+def test_the_list_shows_older_runs_on_demand(browser: Browser, other: Server) -> None:
+    page = browser.open(other.url)
+    with other.client(cookies=page.cookies(), headers={"accept": "application/json"}) as client:
+        for dozens in range(25):
+            assert client.post("/tools/pack", json={"arguments": {"amount": 12 * dozens}}).status_code == 200
+        ids = [record["runId"] for record in client.get("/runs").json()["items"]]
+
+    page.reload()
+    page.wait(f"{LISTED}.length")
+    assert page.evaluate(f"{LISTED}.map((row) => row.dataset.run)") == ids[:20]
+    page.click(by_id("more-runs"))
+    page.wait(f"{LISTED}.length > 20")
+    assert page.evaluate(f"{LISTED}.map((row) => row.dataset.run)") == ids
+    assert len(ids) == 25
+    assert not page.visible(by_id("more-runs"))
     assert page.complaints() == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.commands import run_command
+from tests.cli.commands import events_of, run_command
 from tests.support.servers import ROOT, Serve, eventually
 
 APP = "tests.cli.tools_app:gateway"
@@ -34,7 +34,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
         (("serve", APP, "--port", "-1"), "--port: Input should be greater than or equal to 0"),
         (("serve", APP, "--port", "x"), "Invalid value for '--port'"),
         (("serve", APP, "--on-disconnect", "x"), "Invalid value for '--on-disconnect'"),
-        (("serve", APP, "--host", "0.0.0.0"), "add --allow-anonymous to do so"),
+        (("serve", APP, "--host", "0.0.0.0"), "give the Gateway an authenticator, or add --allow-anonymous."),
         (("serve", "tests.cli.tools_app"), "does not name an object"),
         (("serve", "tests.cli.tools_app:echo"), "is not a Gateway but Tool"),
         (("serve", "tests.cli.tools_app:nothing"), "has no 'nothing'"),
@@ -95,6 +95,15 @@ def test_a_file_is_served_below_the_environment_and_the_flags(
         for origin, allowed in (("two", True), ("file", False)):
             headers = client.get("/tools", headers={"origin": f"https://{origin}.example"}).headers
             assert ("access-control-allow-origin" in headers) is allowed
+
+
+def test_a_gateway_that_knows_its_callers_may_serve_beyond_this_machine(serve: Serve) -> None:
+    server = serve("serve", "tests.cli.tools_app:guarded", "--host", "0.0.0.0")
+    url = server.url.replace("0.0.0.0", "127.0.0.1")
+    assert run_command("call", "echo", "--url", url).exit_code == 3
+    assert run_command("call", "echo", "--url", url, "--token", "token-of-ada", "--run-id", "hers").exit_code == 0
+    (record,) = events_of(run_command("runs", "--url", url, "--token", "token-of-ada"))
+    assert record["runId"] == "hers"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,8 +7,9 @@ import threading
 from typing import Any
 
 import httpx
+from starlette.requests import HTTPConnection
 
-from gateway import Gateway, ToolContext, tool
+from gateway import AuthContext, Gateway, ToolContext, tool
 
 STEPS = 4
 
@@ -58,4 +59,11 @@ async def show_secrets(ctx: ToolContext, url: str) -> str:
     raise ValueError("a tool failed")
 
 
+async def by_token(connection: HTTPConnection) -> AuthContext | None:
+    """Knows one caller."""
+    known = connection.headers.get("authorization") == "Bearer token-of-ada"
+    return AuthContext(subject="ada") if known else None
+
+
 gateway = Gateway(tools=[echo, fail, forever, stubborn, litter, show_secrets])
+guarded = Gateway(tools=[echo], authenticate=by_token)

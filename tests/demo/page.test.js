@@ -5,7 +5,10 @@ import test from "node:test";
 
 import { argumentsOf, display, fieldsOf, parse } from "./fields.js";
 import { errorsByField } from "./form.js";
-import { createState, LOG_ROWS, receive } from "./state.js";
+import { renewed } from "./runlist.js";
+import { callsInput } from "./several.js";
+import { createState, LOG_ROWS, ownCalls, receive } from "./state.js";
+import { toolsText } from "./words.js";
 
 const custom = (name, value) => ({ type: "CUSTOM", timestamp: 5, name, value: { toolCallId: "c", toolName: "t", ...value } });
 
@@ -93,6 +96,47 @@ test("a failed run keeps its error, and an open call is unknown", () => {
   assert.equal(state.status, "failed");
   assert.deepEqual(state.error, { code: "interrupted", message: "gone" });
   assert.equal(state.calls.get("c").status, "unknown");
+});
+
+test("the calls that a tool makes itself are shown, but are not the run's own", () => {
+  const nested = custom("tool.result", { toolCallId: "c/1", toolName: "inner", status: "completed" });
+  const state = fold([1, 2, 3], [...RUN.slice(0, 2), nested]);
+  assert.deepEqual([...state.calls.keys()], ["c", "c/1"]);
+  assert.deepEqual(ownCalls(state).map((call) => call.id), ["c"]);
+});
+
+test("the list after a look at its newest runs is what the gateway has, however many are new or gone", () => {
+  const runs = (from, to) => Array.from({ length: from - to }, (_, index) => ({ runId: `r${from - index}` }));
+  const gateway = (newest, oldest, limit) => {
+    const all = runs(newest, oldest);
+    return { items: all.slice(0, limit), next: all.length > limit ? all[limit - 1].runId : null };
+  };
+  for (let fresh = 0; fresh < 30; fresh += 1) {
+    for (const gone of [0, 5, 30]) {
+      const known = { records: runs(40, 10), next: "r11" };
+      const { records, next } = renewed(known, gateway(40 + fresh, gone, 20));
+      const all = runs(40 + fresh, gone);
+      assert.deepEqual(records, all.slice(0, records.length), "no run is missing between two others");
+      assert.equal(next, records.length < all.length ? records.at(-1).runId : null);
+    }
+  }
+  assert.deepEqual(renewed({ records: [], next: null }, { items: [], next: null }), { records: [], next: null });
+});
+
+test("several tools become the calls of one message, each with its id and its values", () => {
+  const input = callsInput("r", "th", [{ name: "a", values: { x: "é" } }, { name: "b", values: {} }]);
+  const { id: _, ...message } = input.messages.at(-1);
+  const ids = message.toolCalls.map((call) => call.id);
+  assert.deepEqual([input.runId, input.threadId, input.messages.map(({ role }) => role)], ["r", "th", ["user", "assistant"]]);
+  assert.deepEqual(message.toolCalls.map((call) => call.function), [
+    { name: "a", arguments: '{"x":"é"}' },
+    { name: "b", arguments: "{}" },
+  ]);
+  assert.equal(new Set([...ids, ...input.messages.map(({ id }) => id)]).size, 4);
+});
+
+test("a run is called by its tools", () => {
+  assert.deepEqual([[], ["a"], ["a", "a"], ["a", "b"], ["a", "b", "a", "c"]].map(toolsText), ["", "a", "a", "a + b", "a + 2 more"]);
 });
 
 test("each kind of schema gets its control", () => {

@@ -12,12 +12,35 @@ from gateway.wire import sse
 
 # Around the size of a block, because there is where a log can go wrong.
 SIZES = st.one_of(st.integers(1, 400), st.sampled_from([BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES]))
+# Pieces of one or more frames, as they are appended.
+PIECES = st.lists(st.lists(SIZES, min_size=1, max_size=5), max_size=25)
+
+Piece = list[bytes]
 
 
 def frame(number: int, size: int) -> bytes:
     """A frame of so many bytes, if it can be that small; full of what looks like the beginning of others."""
     room = size - len(sse.frame(number, b""))
     return sse.frame(number, (b"id: %d\\n" % (number + 1) * (room // 8 + 1))[: max(room, 1)])
+
+
+def numbered(pieces: list[list[int]], first: int = 1) -> list[Piece]:
+    made = []
+    for sizes in pieces:
+        made.append([frame(first + index, size) for index, size in enumerate(sizes)])
+        first += len(sizes)
+    return made
+
+
+def append(log: BlockLog, piece: Piece) -> bool:
+    return log.append(b"".join(piece), len(piece))
+
+
+def filled(pieces: list[Piece]) -> BlockLog:
+    log = BlockLog()
+    for piece in pieces:
+        append(log, piece)
+    return log
 
 
 def read_all(log: BlockLog, cursor: int) -> tuple[bytes, list[int]]:
@@ -28,12 +51,11 @@ def read_all(log: BlockLog, cursor: int) -> tuple[bytes, list[int]]:
     return data, cursors
 
 
-@given(st.lists(SIZES, max_size=60), st.data())
-def test_reading_from_any_cursor_is_a_slice_of_what_was_appended(sizes: list[int], data: st.DataObject) -> None:
-    log = BlockLog()
-    frames = [frame(number, size) for number, size in enumerate(sizes, 1)]
-    for item in frames:
-        log.append(item)
+@given(PIECES, st.data())
+def test_reading_from_any_cursor_is_a_slice_of_what_was_appended(sizes: list[list[int]], data: st.DataObject) -> None:
+    pieces = numbered(sizes)
+    log = filled(pieces)
+    frames = [item for piece in pieces for item in piece]
     cursor = data.draw(st.integers(0, len(frames)))
     read, cursors = read_all(log, cursor)
     assert read == b"".join(frames[cursor:])
@@ -42,36 +64,42 @@ def test_reading_from_any_cursor_is_a_slice_of_what_was_appended(sizes: list[int
     assert (log.first, log.last, log.size) == (1, len(frames), sum(map(len, frames)))
 
 
-@given(st.lists(SIZES, min_size=1, max_size=60), st.integers(0, 5))
-def test_a_reader_that_reads_while_the_log_grows_sees_every_frame_once(sizes: list[int], every: int) -> None:
-    log = BlockLog()
+@given(PIECES, st.integers(1, 6))
+def test_a_reader_that_reads_while_the_log_grows_sees_every_frame_once(sizes: list[list[int]], every: int) -> None:
+    log, pieces = BlockLog(), numbered(sizes)
     seen, cursor = b"", 0
-    for number, size in enumerate(sizes, 1):
-        log.append(frame(number, size))
-        if number % (every + 1) == 0:
+    for number, piece in enumerate(pieces, 1):
+        append(log, piece)
+        if number % every == 0:
             chunk = log.read(cursor)
             seen, cursor = seen + chunk.data, chunk.last
     rest, _ = read_all(log, cursor)
-    assert seen + rest == b"".join(frame(number, size) for number, size in enumerate(sizes, 1))
+    assert seen + rest == b"".join(item for piece in pieces for item in piece)
 
 
-@given(st.lists(SIZES, max_size=60))
-def test_a_piece_is_a_block_unless_one_frame_alone_is_larger(sizes: list[int]) -> None:
-    log = BlockLog()
-    for number, size in enumerate(sizes, 1):
-        log.append(frame(number, size))
+@given(PIECES)
+def test_what_is_read_at_a_time_is_a_block_unless_one_piece_alone_is_larger(sizes: list[list[int]]) -> None:
+    pieces = numbered(sizes)
+    log = filled(pieces)
     cursor = 0
     while (chunk := log.read(cursor)).data:
-        assert len(chunk.data) <= BLOCK_BYTES or chunk.last == cursor + 1
+        assert len(chunk.data) <= BLOCK_BYTES or chunk.data in map(b"".join, pieces)
         cursor = chunk.last
 
 
-@given(st.lists(SIZES, max_size=60), st.integers(0, 4 * BLOCK_BYTES), st.integers(0, 60))
-def test_trimming_keeps_a_suffix_within_both_bounds_or_the_tail(sizes: list[int], keep: int, count: int) -> None:
+@given(PIECES)
+def test_append_says_when_a_block_was_sealed(sizes: list[list[int]]) -> None:
     log = BlockLog()
-    frames = [frame(number, size) for number, size in enumerate(sizes, 1)]
-    for item in frames:
-        log.append(item)
+    for piece in numbered(sizes):
+        before = len(log._blocks)
+        assert append(log, piece) is (len(log._blocks) > before)
+
+
+@given(PIECES, st.integers(0, 4 * BLOCK_BYTES), st.integers(0, 60))
+def test_trimming_keeps_a_suffix_within_both_bounds_or_the_tail(sizes: list[list[int]], keep: int, count: int) -> None:
+    pieces = numbered(sizes)
+    log = filled(pieces)
+    frames = [item for piece in pieces for item in piece]
     left = log.trim(keep, count)
     kept = frames[left:]
     assert log.first == left + 1
@@ -83,9 +111,7 @@ def test_trimming_keeps_a_suffix_within_both_bounds_or_the_tail(sizes: list[int]
 
 
 def test_trimming_takes_no_more_than_it_must() -> None:
-    log = BlockLog()
-    for number in range(1, 11):
-        log.append(frame(number, BLOCK_BYTES))
+    log = filled(numbered([[BLOCK_BYTES]] * 10))
     assert log.trim(4 * BLOCK_BYTES, 100) == 6
     assert log.trim(100 * BLOCK_BYTES, 3) == 1
     assert [log.first, log.last] == [8, 10]
@@ -108,11 +134,11 @@ class LogAndList(RuleBasedStateMachine):
         self.frames: list[bytes] = []
         self.gone = 0
 
-    @rule(sizes=st.lists(SIZES, min_size=1, max_size=20))
-    def append(self, sizes: list[int]) -> None:
-        for size in sizes:
-            self.frames.append(frame(len(self.frames) + 1, size))
-            self.log.append(self.frames[-1])
+    @rule(sizes=PIECES)
+    def append(self, sizes: list[list[int]]) -> None:
+        for piece in numbered(sizes, len(self.frames) + 1):
+            self.frames += piece
+            append(self.log, piece)
 
     @rule(keep_bytes=st.integers(0, 5 * BLOCK_BYTES), keep_frames=st.integers(0, 80))
     def trim(self, keep_bytes: int, keep_frames: int) -> None:

@@ -16,11 +16,11 @@ from gateway.run.order import TERMINALS, OrderMachine
 from gateway.run.records import CallRecord, RunKey, RunRecord
 from gateway.run.state import TERMINAL, TRANSITIONS, Act, RunMachine, State
 from gateway.wire import events
-from gateway.wire.sse import Decoder
+from gateway.wire.sse import Decoder, frame
 
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 NOW = 1_700_000_000.0
-ROW = b',"name":"row","value":{', b'"row":1,', b'"toolCallId":"c"}}'
+ROW = b'{"type":"CUSTOM","timestamp":1,"name":"row","value":{}}'
 
 words = st.sampled_from(["a", "b"])
 acts = st.sampled_from(list(Act))
@@ -90,16 +90,15 @@ def test_an_act_does_what_the_table_says_and_any_other_changes_nothing(state: St
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_custom_event_in_bytes_is_taken_exactly_where_an_emit_is(state: State) -> None:
+def test_custom_events_in_bytes_are_taken_exactly_where_an_emit_is(state: State) -> None:
     machine = in_state(state)
     before = everything_of(machine)
     if Act.EMIT in TRANSITIONS[state]:
-        [message] = Decoder().feed(machine.emit_custom(1, *ROW))
-        assert message.id == str(before[1] + 1) == str(machine.seq)
-        EVENT.validate_json(message.data)
+        machine.advance(3)
+        assert machine.seq == before[1] + 3
     else:
         with pytest.raises(OrderError):
-            machine.emit_custom(1, *ROW)
+            machine.advance(3)
         assert everything_of(machine) == before
 
 
@@ -173,10 +172,14 @@ class AnyRun(RuleBasedStateMachine):
     def anything(self, what: Act) -> None:
         self.attempt(what in TRANSITIONS[self.machine.state], lambda: act(self.machine, what))
 
-    @rule()
-    def custom(self) -> None:
-        allowed = Act.EMIT in TRANSITIONS[self.machine.state]
-        self.attempt(allowed, lambda: self.machine.emit_custom(1, *ROW))
+    @rule(count=st.integers(1, 5))
+    def custom(self, count: int) -> None:
+        def staged() -> bytes:
+            first = self.machine.seq + 1
+            self.machine.advance(count)
+            return b"".join(frame(number, ROW) for number in range(first, first + count))
+
+        self.attempt(Act.EMIT in TRANSITIONS[self.machine.state], staged)
 
     @precondition(lambda self: Act.EMIT in TRANSITIONS[self.machine.state])
     @rule(call=words)

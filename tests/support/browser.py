@@ -28,15 +28,16 @@ def by_id(test_id: str) -> str:
 class Page:
     """The page that is open. `what` is a CSS selector, `script` a JavaScript expression."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], profile: str) -> None:
         self._process = process
+        self._profile = profile
 
     def ask(self, command: str, **options: Any) -> Any:
         """One command to the driver; `AssertionError` with Playwright's message when it fails."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps({"command": command, **options}) + "\n")
+        stdin.write(json.dumps({"command": command, "profile": self._profile, **options}) + "\n")
         stdin.flush()
         line = stdout.readline()
         assert line, f"The browser driver has ended with {self._process.poll()}."
@@ -82,7 +83,7 @@ class Page:
 
 
 class Browser:
-    """One Chromium; `open` gives a page of a new profile and closes the one before."""
+    """One Chromium."""
 
     def __init__(self) -> None:
         assert (INTEROP / "node_modules").is_dir(), "The npm packages are not installed: run scripts/install-test."
@@ -91,8 +92,16 @@ class Browser:
         )
 
     def open(self, url: str) -> Page:
-        page = Page(self._process)
-        page.ask("open", url=url)
+        """A page of a new profile; those that were open before are closed."""
+        return self._open(url, "first", beside=False)
+
+    def open_beside(self, url: str) -> Page:
+        """A page of a second new profile, and so of another session; the first stays open."""
+        return self._open(url, "second", beside=True)
+
+    def _open(self, url: str, profile: str, *, beside: bool) -> Page:
+        page = Page(self._process, profile)
+        page.ask("open", url=url, name=profile, beside=beside)
         return page
 
     def close(self) -> None:
