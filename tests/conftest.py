@@ -13,9 +13,7 @@ pytest_plugins = ["tests.support.servers", "tests.support.browser"]  # in this o
 
 # A deadline measures the machine, not the code. In CI the same examples every time: red means a change.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile(
-    "ci", settings.get_profile("local"), derandomize=True, database=None, print_blob=True
-)
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 

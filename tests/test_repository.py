@@ -20,9 +20,7 @@ LOCK = ROOT / "requirements" / "dev.txt"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 # A place on the machine of whoever wrote the file. The temporary folder may be named where one is made.
-MACHINE_PATH = re.compile(
-    r"(?<![\w.}/:-])/(?:work|root|home|Users|tmp)(?:/[\w.]|(?=[\s\"'`]|$))", re.MULTILINE
-)
+MACHINE_PATH = re.compile(r"(?<![\w.}/:-])/(?:work|root|home|Users|tmp)(?:/[\w.]|(?=[\s\"'`]|$))", re.MULTILINE)
 MAKES_TEMPORARY = re.compile(r"mktemp|tempfile|TMPDIR|tmpfs")
 # Which mirror packages come from is a setting of the machine.
 INDEX_HOST = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|yarnpkg\.com|deb\.debian\.org")
@@ -43,9 +41,7 @@ def texts() -> dict[str, str]:
 
 def machine_paths(text: str) -> list[str]:
     return [
-        line.strip()
-        for line in text.splitlines()
-        if MACHINE_PATH.search(line) and not MAKES_TEMPORARY.search(line)
+        line.strip() for line in text.splitlines() if MACHINE_PATH.search(line) and not MAKES_TEMPORARY.search(line)
     ]
 
 
@@ -70,17 +66,13 @@ def test_no_file_names_a_package_index() -> None:
     assert not INDEX_OPTION.search(LOCK.read_text("utf-8"))
 
 
-@pytest.mark.parametrize(
-    "place", ["work/main", "root/.cache", "tmp/x", "home/me", "Users/me", "work", "root"]
-)
+@pytest.mark.parametrize("place", ["work/main", "root/.cache", "tmp/x", "home/me", "Users/me", "work", "root"])
 def test_the_search_for_machine_paths_finds_one(place: str) -> None:
     assert machine_paths(f"cd /{place}\n") == [f"cd /{place}"]
     assert machine_paths(f'open("/{place}")\n') != []
 
 
-@pytest.mark.parametrize(
-    "text", ["/runs/1", "https://host/work/x", "a/work/b", "{x}/tmp/y", "/workers", "r/root"]
-)
+@pytest.mark.parametrize("text", ["/runs/1", "https://host/work/x", "a/work/b", "{x}/tmp/y", "/workers", "r/root"])
 def test_the_search_for_machine_paths_leaves_other_paths_alone(text: str) -> None:
     assert machine_paths(text) == []
 

@@ -141,14 +141,14 @@ async function startSeveral() {
     calls.push({ name: named.name, values });
   }
   const body = callsInput(newId(), threadId(), calls);
-  byId("several-button").disabled = true;
+  several.setBusy(true);
   try {
     await startCalls(body);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     return showProblem(byId("several-problem"), error.message);
   } finally {
-    byId("several-button").disabled = false;
+    several.setBusy(false);
   }
   started(body.runId, toolsText(calls.map((call) => call.name)));
 }

@@ -36,11 +36,12 @@ export class RunList {
 
   /** One at a time: an answer that comes late must not undo a newer one. */
   #afterwards(change) {
-    this.last = this.last.then(change).catch((error) => {
+    const done = this.last.then(change).catch((error) => {
       // The list is a convenience: the page also remembers the runs of this tab.
       if (!(error instanceof ApiError)) throw error;
     });
-    return this.last;
+    this.last = done.catch(() => {}); // told to whoever waits for `done`; the next one begins anew
+    return done;
   }
 }
 

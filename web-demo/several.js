@@ -7,6 +7,7 @@ const FEWEST = 2;
 
 export class SeveralView {
   constructor(tools) {
+    this.busy = false;
     this.boxes = tools.map(({ name }) =>
       element("input", { type: "checkbox", id: `several-${name}`, value: name, "data-testid": `several-${name}` }),
     );
@@ -31,8 +32,14 @@ export class SeveralView {
     this.#changed();
   }
 
+  /** While a run of them is being started, another cannot be. */
+  setBusy(busy) {
+    this.busy = busy;
+    this.#changed();
+  }
+
   #changed() {
-    byId("several-button").disabled = this.chosen.length < FEWEST;
+    byId("several-button").disabled = this.busy || this.chosen.length < FEWEST;
   }
 }
 

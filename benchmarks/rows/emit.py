@@ -36,7 +36,9 @@ def run(repeats: int) -> Iterator[Report]:
             },
             repeats,
         )
-    report = Report("emit", samples, [("us/emit", "{:.2f}"), ("CPU us/emit", "{:.2f}"), *COLUMNS, ("after first/s", "{:,.0f}")])
+    report = Report(
+        "emit", samples, [("us/emit", "{:.2f}"), ("CPU us/emit", "{:.2f}"), *COLUMNS, ("after first/s", "{:,.0f}")]
+    )
     thread = median(samples, "thread, seen by the tool", "us/emit")
     report.goal("emit from a thread, us", thread, "<=", 2)
     report.goal("emit from a thread, per second", 1e6 / thread, ">=", 500_000)

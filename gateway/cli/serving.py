@@ -76,7 +76,7 @@ def _origin(where: tuple[str | int, ...], flags: Mapping[str, Any]) -> str:
 
 def _serve(gateway: Gateway, announce: str) -> None:
     settings = gateway.settings
-    identifies = gateway._authenticate is not None
+    identifies = gateway.authenticates
     if not is_loopback(settings.host) and not identifies and not settings.allow_anonymous:
         raise UsageError(
             f"Refusing to serve callers without credentials on {settings.host}: "

@@ -130,7 +130,7 @@ class Executor:
     async def _unwind(self, body: Body, call: Call) -> bool:
         ended = await body.unwind(self._grace)
         if not ended:
-            logger.warning("Tool %s of run %s goes on after its end", call.tool_name, call.run.key.run_id)
+            logger.warning("Tool %s of run %s goes on after its end", call.tool_name, call.run.key.label)
             body.abandon()
         return ended
 
@@ -152,12 +152,12 @@ class Executor:
 
     def _raised(self, tool: Tool, call: Call, error: BaseException) -> ToolOutput:
         if isinstance(error, ProcessDied):
-            logger.warning("Tool %s of run %s: %s", tool.name, call.run.key.run_id, error)
+            logger.warning("Tool %s of run %s: %s", tool.name, call.run.key.label, error)
             return outcomes.interrupted(tool.name, "the death of its process", retryable=tool.retryable)
         if isinstance(error, InvalidArguments):
             return outcomes.invalid_arguments(error.message, error.details)
         if not isinstance(error, GatewayError):
-            logger.warning("Tool %s of run %s raised", tool.name, call.run.key.run_id, exc_info=error)
+            logger.warning("Tool %s of run %s raised", tool.name, call.run.key.label, exc_info=error)
         return outcomes.error_of(error)
 
     def _aborted(self, call: Call) -> ToolOutput:

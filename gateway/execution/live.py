@@ -269,7 +269,7 @@ class LiveRun:
         try:
             await self.writer.flush()
         except StoreError:
-            logger.exception("The end of run %s could not be stored", self.key.run_id)
+            logger.exception("The end of run %s could not be stored", self.key.label)
         self.signal.detach()
         if self._leaving is not None:
             self._leaving.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -24,6 +25,7 @@ class CallSink:
     def __init__(self, call: Call, ctx: ToolContext) -> None:
         self._call = call
         self._ctx = ctx
+        self._flushes: set[asyncio.Future[None]] = set()
 
     def emit(self, name: str, value: bytes, changes: Sequence[tuple[str, str]]) -> None:
         self._call.emit_encoded(name, value, [Change(*change) for change in changes])
@@ -35,10 +37,13 @@ class CallSink:
         self._ctx.logger.log(level, "%s", message)
 
     def flushed(self, done: Callable[[], None]) -> None:
-        done()
+        flush = asyncio.ensure_future(self._call.run.flush())
+        self._flushes.add(flush)
+        flush.add_done_callback(self._flushes.discard)
+        flush.add_done_callback(lambda _: done())
 
     def traceback(self, text: str) -> None:
-        run_id = self._call.run.key.run_id
+        run_id = self._call.run.key.label
         logger.warning("Tool %s of run %s raised\n%s", self._call.tool_name, run_id, text)
 
 

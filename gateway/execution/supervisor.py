@@ -135,7 +135,7 @@ class Supervisor:
         self._runs[spec.key] = run
         self._per_session[_limit_key(spec)] += 1
         run.start()
-        self.spawn(self._run(run, spec), name=f"run {spec.key.run_id}")
+        self.spawn(self._run(run, spec), name=f"run {spec.key.label}")
         return await self.store.get(spec.key) or run.record, True
 
     def _admit(self, spec: RunSpec) -> None:
@@ -150,14 +150,14 @@ class Supervisor:
 
     async def _run(self, run: LiveRun, spec: RunSpec) -> None:
         began = monotonic()
-        audit.info("run %s started: agent %s, %s", run.key.run_id, spec.agent, spec.caller.session_label)
+        audit.info("run %s started: agent %s, %s", run.key.label, spec.agent, spec.caller.session_label)
         try:
             await self._work(run, spec)
         finally:
             await run.finished()
             self._forget(run, spec)
             duration = monotonic() - began
-            audit.info("run %s ended: %s after %.3f s", run.key.run_id, run.record.status, duration)
+            audit.info("run %s ended: %s after %.3f s", run.key.label, run.record.status, duration)
 
     async def _work(self, run: LiveRun, spec: RunSpec) -> None:
         """The job and its terminal event; a failure of our own or of `context` is `internal`, its text hidden."""
@@ -176,10 +176,10 @@ class Supervisor:
                     run.fail(*ENDINGS["shutdown"])
                 raise
             if not bound.expired():
-                logger.error("Run %s failed inside the gateway", run.key.run_id, exc_info=error)
+                logger.error("Run %s failed inside the gateway", run.key.label, exc_info=error)
                 run.fail("internal", "The gateway failed; its log says why.")
                 return
-            logger.warning("The context of run %s was not left in time", run.key.run_id)
+            logger.warning("The context of run %s was not left in time", run.key.label)
             if run.signal.reason is None:
                 run.fail(*ENDINGS["run_timeout"])
                 return
@@ -231,7 +231,7 @@ class Supervisor:
     def _carry_out(self, run: LiveRun, request: StopRequest) -> None:
         if request.call_id is None:
             if run.stop(request.reason, request.message):
-                audit.info("run %s stopped: %s", run.key.run_id, request.reason)
+                audit.info("run %s stopped: %s", run.key.label, request.reason)
         elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
             call.signal.abort(request.reason)
 
@@ -271,7 +271,7 @@ async def _enter(context: AbstractAsyncContextManager[Any], run: LiveRun, stack:
     except Exception:
         if not entering.expired():
             raise
-        logger.info("The context of run %s was given up", run.key.run_id, exc_info=True)
+        logger.info("The context of run %s was given up", run.key.label, exc_info=True)
         return None
 
 

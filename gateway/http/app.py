@@ -79,6 +79,11 @@ class Gateway:
         return self.tools.add(function)
 
     @property
+    def authenticates(self) -> bool:
+        """Whether it finds out who calls; without that it serves this machine only, unless told otherwise."""
+        return self._authenticate is not None
+
+    @property
     def settings(self) -> Settings:
         """The settings in force; before start-up: those that a start now would take."""
         return self._engine.settings if self._engine is not None else Settings(**self._options)
@@ -138,7 +143,7 @@ class Gateway:
         """Raises what refuses a request before any route sees it; answers a CORS preflight."""
         connection.scope[HEADERS].update(cors_headers(connection, settings))  # a page may read why it is refused
         check_host(connection, settings)
-        check_address(connection, settings, authenticates=self._authenticate is not None)
+        check_address(connection, settings, authenticates=self.authenticates)
         if (granted := preflight(connection, settings)) is not None:
             return Response(status_code=204, headers=granted)
         check_origin(connection, settings)

@@ -42,7 +42,7 @@ def parameter(query: QueryParams, name: str, default: float, low: float, high: f
 
 def page_size(query: QueryParams, default: int, most: int) -> int:
     """`?limit=`, a whole number."""
-    given = parameter(query, "limit", default, 1, most)
+    given = float(parameter(query, "limit", default, 1, most))
     if not given.is_integer():
         message = "limit must be a whole number."
         raise RequestError(message, details=[{"field": "limit", "message": message}])

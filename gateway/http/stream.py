@@ -225,5 +225,5 @@ class ViewerResponse(EventSourceResponse):
 
 
 def _knows_its_flow(cycle: Any) -> bool:
-    """Whether it is uvicorn's request cycle. ASGI has no way to ask if a `send` would wait, nor to break a connection."""
+    """Whether it is uvicorn's request cycle: ASGI cannot tell if a `send` would wait, nor break a connection."""
     return hasattr(getattr(cycle, "flow", None), "write_paused") and hasattr(cycle, "transport")

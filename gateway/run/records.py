@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 __all__ = ["CallRecord", "RunKey", "RunRecord", "iso"]
@@ -19,6 +20,13 @@ class RunKey(NamedTuple):
 
     owner: str | None
     run_id: str
+
+    @property
+    def label(self) -> str:
+        """For logs. The id of a run that is nobody's is a capability, so only its digest is written down."""
+        if self.owner is not None:
+            return self.run_id
+        return f"~{sha256(self.run_id.encode()).hexdigest()[:12]}"
 
 
 def iso(seconds: float) -> str:

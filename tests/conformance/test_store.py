@@ -496,9 +496,7 @@ async def test_a_ticket_is_swapped_by_one_only(store: Store) -> None:
     assert await store.ticket("digest") is None
     await store.put_ticket(ticket)
     assert await store.ticket("digest") == ticket
-    swaps = await asyncio.gather(
-        *(store.replace_ticket(ticket, replace(ticket, last_event_id=n)) for n in range(20))
-    )
+    swaps = await asyncio.gather(*(store.replace_ticket(ticket, replace(ticket, last_event_id=n)) for n in range(20)))
     assert sorted(swaps) == [False] * 19 + [True]
     winner = await store.ticket("digest")
     assert winner is not None

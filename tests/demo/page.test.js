@@ -105,22 +105,23 @@ test("the calls that a tool makes itself are shown, but are not the run's own", 
   assert.deepEqual(ownCalls(state).map((call) => call.id), ["c"]);
 });
 
-test("the list after a look at its newest runs is what the gateway has, however many are new or gone", () => {
-  const runs = (from, to) => Array.from({ length: from - to }, (_, index) => ({ runId: `r${from - index}` }));
-  const gateway = (newest, oldest, limit) => {
-    const all = runs(newest, oldest);
-    return { items: all.slice(0, limit), next: all.length > limit ? all[limit - 1].runId : null };
+test("after a look at the newest runs the list has no hole, and after another it is what the gateway has", () => {
+  const runs = (newest, oldest) => Array.from({ length: newest - oldest }, (_, index) => ({ runId: `r${newest - index}` }));
+  const look = (known, all) => {
+    const items = all.slice(0, Math.max(20, known.records.length));
+    return renewed(known, { items, next: items.length < all.length ? items.at(-1).runId : null });
   };
-  for (let fresh = 0; fresh < 30; fresh += 1) {
-    for (const gone of [0, 5, 30]) {
-      const known = { records: runs(40, 10), next: "r11" };
-      const { records, next } = renewed(known, gateway(40 + fresh, gone, 20));
+  for (let fresh = 0; fresh < 40; fresh += 1) {
+    for (const gone of [0, 5, 15, 30, 40]) {
       const all = runs(40 + fresh, gone);
-      assert.deepEqual(records, all.slice(0, records.length), "no run is missing between two others");
+      const once = look({ records: runs(40, 10), next: "r11" }, all);
+      const both = Math.min(all.length, once.records.length);
+      assert.deepEqual(once.records.slice(0, both), all.slice(0, both));
+      const { records, next } = look(once, all);
+      assert.deepEqual(records, all.slice(0, records.length));
       assert.equal(next, records.length < all.length ? records.at(-1).runId : null);
     }
   }
-  assert.deepEqual(renewed({ records: [], next: null }, { items: [], next: null }), { records: [], next: null });
 });
 
 test("several tools become the calls of one message, each with its id and its values", () => {

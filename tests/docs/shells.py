@@ -101,7 +101,7 @@ class Shell:
 
     def export(self, command: str) -> None:
         """An `export` line: its value holds for all later commands."""
-        script = f"{command}\nprintf %s \"${{{command.removeprefix('export ').partition('=')[0]}}}\""
+        script = f'{command}\nprintf %s "${{{command.removeprefix("export ").partition("=")[0]}}}"'
         value = self._run(script)
         self._env[command.removeprefix("export ").partition("=")[0]] = value
 

@@ -1,170 +1,241 @@
-"""Every code block of the README and the docs, run as a reader would run it."""
+"""Every code block of the README and the docs, run as a reader would run it.
+
+The tutorial and the proxy have tests of their own; the shapes of events and records are in test_shapes.py.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from configparser import RawConfigParser
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from gateway.cli.exits import CANCELLED, COMPLETED, FAILED, REFUSED, TIMEOUT, UNAVAILABLE, USAGE
+from tests.docs.checks import CHECKS, NOT_RUN, Check
 from tests.docs.pages import PAGES, ROOT, Block, Page, page
-from tests.docs.shells import Shell
+from tests.docs.shells import Shell, environment
 from tests.support.browser import Browser
 from tests.support.node import INTEROP, node_environment
-from tests.support.servers import eventually
+from tests.support.servers import Serve, Server, eventually
 
 README = page("README.md")
 FRONTEND = page("docs/how-to/frontend.md")
+OPERATE = page("docs/how-to/operate.md")
 AUTHENTICATE = page("docs/how-to/authenticate.md")
-TUTORIAL = "docs/tutorials/first-streaming-tool.md"  # has a test of its own
+TUTORIAL = "docs/tutorials/first-streaming-tool.md"
 
-COUNT_APP = README.files()
+SERVER = re.compile(r"(?:AGUI_GATEWAY_PORT=\d+ )?(?:agui-gateway serve|uvicorn|make demo)\b")
+# Pages that speak of the README's tool.
+OF_COUNT = ("docs/how-to/operate.md", "docs/how-to/command-line.md")
+LANGUAGES = {"", "ini", "js", "json", "nginx", "python", "sh", "toml"}
 SECONDS = 30
 
-# Where the commands of a page need files that another page has written.
-FILES = {
-    "docs/how-to/operate.md": COUNT_APP,
-    "docs/how-to/command-line.md": COUNT_APP,
-}
-SERVERS = re.compile(r"(AGUI_GATEWAY_PORT=\d+ )?(agui-gateway serve|uvicorn|make demo)\b")
-
-NOT_RUN = {
-    "make test": "runs the tests that this one is among",
-}
-
-Check = Callable[[Shell, str], object]
+WITH_COMMANDS = [found for found in PAGES if found.of("sh") and found.name != TUTORIAL]
+PYTHON = [block for found in PAGES for block in found.of("python")]
 
 
-def get(shell: Shell, path: str, **headers: str) -> httpx.Response:
-    return httpx.get(shell.url + path, headers=headers, trust_env=False)
+def check_of(where: Page, command: str) -> Check:
+    """What this command must do; the longest beginning wins."""
+    fits = [start for name, start in CHECKS if name == where.name and command.startswith(start)]
+    assert fits, f"{where.name}: nothing says what this command must do: {command}"
+    return CHECKS[where.name, max(fits, key=len)]
 
 
-def tool_names(shell: Shell, path: str = "/tools") -> list[str]:
-    return [item["name"] for item in get(shell, path).json()["items"]]
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
-def events(output: str) -> list[dict[str, Any]]:
-    """The events of a stream as `curl` prints it."""
-    return [json.loads(line.removeprefix("data: ")) for line in output.splitlines() if line.startswith("data: ")]
+@pytest.fixture
+def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
+    """A folder with the files that a page says how to write."""
+    where: Page = request.param
+    return Shell(tmp_path, {**(README.files() if where.name in OF_COUNT else {}), **where.files()})
 
 
-def assert_counted(found: list[dict[str, Any]]) -> None:
-    assert [event["value"]["n"] for event in found if event.get("name") == "counted"] == [1, 2, 3]
-    assert found[0]["type"] == "RUN_STARTED"
-    assert found[-1]["type"] == "RUN_FINISHED"
-    assert found[-1]["result"]["structuredContent"] == {"counted": 3}
+@pytest.mark.parametrize(("shell", "where"), [(p, p) for p in WITH_COMMANDS], indirect=["shell"], ids=lambda p: p.name)
+def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shell: Shell, where: Page) -> None:
+    commands = [command for block in where.of("sh") for command in block.commands]
+    with ExitStack() as servers:
+        if not any(map(SERVER.match, commands[:5])):  # one that the page takes for granted
+            servers.enter_context(shell.serving("agui-gateway serve app:gateway"))
+        for command in commands:
+            if command in NOT_RUN:
+                continue
+            if command.startswith("export "):
+                shell.export(command)
+                continue
+            check = check_of(where, command)
+            if SERVER.match(command):
+                servers.close()  # one after the other, as on port 8000
+                port = free_port()
+                folder = ROOT if "make" in command else shell.folder
+                servers.enter_context(shell.serving(command.replace("8001", str(port)), folder))
+                assert "8001" not in command or shell.url.endswith(f":{port}")
+                check(shell, "")
+            else:
+                output = "" if command.startswith("source ") else shell.run(command)
+                check(shell, output)
 
 
-def shown(text: str) -> str:
-    """A pattern for output as a page shows it: the time and what stands for an id are open."""
-    return re.escape(text.strip()).replace("1767225600000", r"\d{13}").replace("…", r"[\w-]+")
+def test_every_check_has_its_command() -> None:
+    commands = {(p.name, command) for p in WITH_COMMANDS for block in p.of("sh") for command in block.commands}
+    wanted = {
+        (name, start) for name, start in CHECKS if not any(n == name and c.startswith(start) for n, c in commands)
+    }
+    assert wanted == set()
+    assert set(NOT_RUN) - {command for _, command in commands} == set()
 
 
-# -- what the commands must do --
+def test_every_block_is_of_a_language_that_is_checked() -> None:
+    assert {block.language for found in PAGES for block in found.blocks} == LANGUAGES
+    assert {found.name: len(found.of("js")) for found in PAGES if found.of("js")} == {README.name: 1, FRONTEND.name: 2}
+    assert [found.name for found in PAGES if found.of("nginx") or found.of("ini")] == [OPERATE.name]
+    assert [block for found in PAGES for block in found.of("toml") if not block.file_name] == []
 
 
-def demo_is_up(shell: Shell, _: str) -> None:
-    assert get(shell, "/").headers["content-type"].startswith("text/html")
-    assert "hash_folder" in tool_names(shell)
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
+    where = page(block.page)
+    shell = Shell(tmp_path, where.files())
+    name = block.file_name or "block.py"
+    (tmp_path / name).write_text(block.text, "utf-8")
+    compile(block.text, str(block), "exec", dont_inherit=True)
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if name.startswith("test_") else ["-W", "error"]
+    done = subprocess.run(
+        [sys.executable, *command, name],
+        cwd=shell.folder,
+        env=environment(API_KEYS="alice:a,bob:b"),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("2 passed" in done.stdout) if name.startswith("test_") else (done.stdout + done.stderr == "")
 
 
-def finds_the_command(_: Shell, output: str) -> None:
-    script = "source .venv/bin/activate; command -v agui-gateway uvicorn"
-    found = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert found.splitlines() == [f"{ROOT}/.venv/bin/agui-gateway", f"{ROOT}/.venv/bin/uvicorn"]
+def test_a_gateway_without_its_keys_does_not_start(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, AUTHENTICATE.files())
+    with shell.background("agui-gateway serve app:gateway") as server:
+        assert server.wait() != 0
+        assert "API_KEYS" in server.output
 
 
-def count_is_up(shell: Shell, _: str) -> None:
-    assert tool_names(shell) == ["count"]
-    assert get(shell, "/").headers["content-type"].startswith("text/html")
+def test_a_run_of_alice_does_not_exist_for_bob(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, AUTHENTICATE.files())
+    shell.export("export API_KEYS=alice:a,bob:b")
+    alice, bob, nobody = ({"authorization": f"Bearer {key}"} for key in ("a", "b", "ab"))
+    with (
+        shell.serving("agui-gateway serve app:gateway"),
+        httpx.Client(base_url=shell.url, trust_env=False) as client,
+    ):
+        started = client.post("/tools/whoami", json={}, headers={**alice, "prefer": "respond-async"}).json()
+        path = f"/runs/{started['runId']}"
+        assert client.get(path, headers=alice).status_code == 200
+        for answer in (client.get(path, headers=bob), client.post(f"{path}/stop", headers=bob)):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "run_not_found")
+        assert client.get(path, headers=nobody).status_code == 401
+        assert [run["runId"] for run in client.get("/runs", headers=alice).json()["items"]] == [started["runId"]]
+        assert client.get("/runs", headers=bob).json()["items"] == []
 
 
-def readme_shows_a_frame(_: Shell, output: str) -> None:
-    assert_counted(events(output))
-    assert re.search(f"^{shown(README.after(README.block('sh', 'curl -N')).prose_free)}$", output, re.MULTILINE)
+# -- JavaScript --
 
 
-def whoami_wants_to_know(shell: Shell, _: str) -> None:
-    assert [get(shell, path).status_code for path in ("/", "/tools", "/healthz", "/readyz")] == [401, 401, 200, 200]
+@pytest.fixture(scope="module")
+def count(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    return Shell(tmp_path_factory.mktemp("count"), README.files())
 
 
-def is_alice(_: Shell, output: str) -> None:
-    assert json.loads(output) == json.loads(AUTHENTICATE.block("json").text)
+def in_node(script: str, url: str) -> list[str]:
+    """The lines that a module prints; packages are those of tests/interop."""
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", script.replace("http://127.0.0.1:8000", url)],
+        cwd=INTEROP,
+        env=node_environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
-def is_alice_in_events(_: Shell, output: str) -> None:
-    last = json.loads(output.splitlines()[-1])
-    assert last["result"]["content"][0]["text"] == "You are alice."
+def test_the_official_client_runs_the_calls_of_a_conversation(count: Shell) -> None:
+    with count.serving("agui-gateway serve app:gateway"):
+        printed = in_node(FRONTEND.block("js", "HttpAgent").text, count.url)
+    assert sorted(printed) == sorted(
+        ["c1 1", "c1 2", "c1 3", "c2 1", "c2 2", 'c1 {"counted":3}', 'c2 {"counted":2}'],
+    )
 
 
-def is_refused(_: Shell, output: str) -> None:
-    expected = AUTHENTICATE.block("", "401").text
-    head, _, body = output.replace("\r", "").partition("\n\n")
-    expected_head, _, expected_body = expected.partition("\n\n")
-    assert body.strip() == expected_body.strip()
-    assert [line for line in expected_head.splitlines() if line not in head.splitlines()] == []
+def test_the_agent_of_the_readme_is_one_that_runs(count: Shell) -> None:
+    call = """{ id: "c1", type: "function", function: { name: "count", arguments: '{"to":1}' } }"""
+    rest = f"""
+        agent.addMessage({{ id: "m1", role: "assistant", toolCalls: [{call}] }});
+        const {{ newMessages }} = await agent.runAgent();
+        console.log(newMessages[0].content);
+    """
+    with count.serving("agui-gateway serve app:gateway"):
+        assert in_node(README.block("js").text + rest, count.url) == ['{"counted":1}']
 
 
-def is_mounted(shell: Shell, _: str) -> None:
-    assert tool_names(shell, "/ai/tools") == ["count"]
-    assert get(shell, "/ai/").status_code == 404  # no page
+def test_event_source_in_a_browser_sees_the_progress_and_the_end(count: Shell, browser: Browser) -> None:
+    with count.serving("agui-gateway serve app:gateway"):
+        shown = browser.open(f"{count.url}/")
+        script = FRONTEND.block("js", "EventSource").text
+        shown.evaluate(
+            "(async () => { window.printed = []; console.log = (...parts) => printed.push(parts.join(' '));"
+            f"{script}; window.source = events; }})()"
+        )
+        shown.wait("source.readyState === EventSource.CLOSED")
+        printed = shown.evaluate("printed")
+        assert printed[-1] == "100"
+        assert printed == sorted(printed, key=float)
+        assert shown.complaints() == []
 
 
-def only_its_public_name(shell: Shell, _: str) -> None:
-    assert get(shell, "/tools", host="tools.example.com").status_code == 200
-    assert get(shell, "/tools").json()["error"]["code"] == "bad_host"
+# -- operation --
 
 
-def a_shop(shell: Shell, _: str) -> None:
-    assert tool_names(shell) == ["price"]
-    assert get(shell, "/tools", host="evil.example").json()["error"]["code"] == "bad_host"
+def test_the_unit_starts_what_the_page_serves_and_waits_longer_than_the_drain(tmp_path: Path) -> None:
+    unit = RawConfigParser(strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # the documented way to keep the case
+    unit.read_string(OPERATE.block("ini").text)
+    service = unit["Service"]
+    assert service["ExecStart"].endswith(" serve app:gateway")
+    assert service["ExecStart"].startswith(service["WorkingDirectory"])
+    assert int(service["TimeoutStopSec"]) > 30
+    if shutil.which("systemd-analyze") is None:
+        return
+    folder = str(Path(sys.executable).parents[2])
+    text = OPERATE.block("ini").text.replace("/srv/gateway", folder).replace("User=www-data", "User=root")
+    (tmp_path / "agui.service").write_text(text, "utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "agui.service")], capture_output=True, text=True, check=False
+    )
+    assert [line for line in done.stderr.splitlines() if "agui.service" in line] == []
 
 
-def has_schemas(_: Shell, output: str) -> None:
-    assert "RunStarted" in json.dumps(json.loads(output)["$defs"])
-
-
-def counted_to_json_lines(_: Shell, output: str) -> None:
-    assert_counted([json.loads(line) for line in output.splitlines()])
-
-
-def a_record(shell: Shell, output: str) -> None:
-    (line,) = output.splitlines()
-    assert json.loads(line)["runId"] == shell.run_id
-
-
-CHECKS: dict[tuple[str, str], Check] = {
-    ("README.md", "make demo"): demo_is_up,
-    ("README.md", "AGUI_GATEWAY_PORT=8001 make demo"): demo_is_up,
-    ("README.md", "source .venv/bin/activate"): finds_the_command,
-    ("README.md", "agui-gateway serve app:gateway"): count_is_up,
-    ("README.md", "curl -N"): readme_shows_a_frame,
-    ("docs/how-to/authenticate.md", "agui-gateway serve app:gateway"): whoami_wants_to_know,
-    ("docs/how-to/authenticate.md", "curl http://127.0.0.1:8000/tools/whoami"): is_alice,
-    ("docs/how-to/authenticate.md", "AGUI_GATEWAY_TOKEN=$ALICE agui-gateway call"): is_alice_in_events,
-    ("docs/how-to/authenticate.md", "curl -i"): is_refused,
-    ("docs/how-to/mount.md", "uvicorn starlette_app:app"): is_mounted,
-    ("docs/how-to/mount.md", "uvicorn fastapi_app:app"): is_mounted,
-    ("docs/how-to/mount.md", "curl http://127.0.0.1:8000/ai/tools"): lambda _, output: json.loads(output)["items"][0],
-    ("docs/how-to/mount.md", "curl -N"): lambda _, output: assert_counted(events(output)),
-    ("docs/how-to/mount.md", "curl http://127.0.0.1:8000/"): lambda _, output: json.loads(output)["tools"],
-    ("docs/how-to/operate.md", "agui-gateway serve app:gateway --host"): count_is_up,
-    ("docs/how-to/operate.md", "agui-gateway serve app:gateway --allowed-hosts"): only_its_public_name,
-    ("docs/how-to/command-line.md", "agui-gateway call count"): counted_to_json_lines,
-    ("docs/how-to/command-line.md", "echo"): counted_to_json_lines,
-    ("docs/how-to/command-line.md", "agui-gateway runs"): a_record,
-    ("docs/how-to/command-line.md", "agui-gateway tail"): counted_to_json_lines,
-    ("docs/how-to/command-line.md", "agui-gateway stop"): a_record,
-    ("docs/how-to/command-line.md", "agui-gateway serve gateway.toml"): a_shop,
-    ("docs/how-to/command-line.md", "agui-gateway schemas"): has_schemas,
-}
+def test_the_drain_is_as_the_page_says(serve: Serve) -> None:
+    server: Server = serve("demo", "--drain-timeout", "5")
+    with server.client(headers={"x-session-id": "a-session-of-mine-1"}) as client:
+        body = {"runId": "r", "arguments": {"seconds": 600}}
+        assert client.post("/tools/write_log", json=body, headers={"prefer": "respond-async"}).status_code == 202
+        server.send_signal(signal.SIGTERM)
+        eventually(lambda: client.get("/readyz").status_code == 503, what="it says that it drains")
+        refused = client.post("/tools/write_log", json={})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+        assert client.get("/runs/r").json()["status"] == "running"
+        assert client.post("/runs/r/stop").status_code == 202
+    assert server.wait() == 0

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gateway import Gateway, ToolContext, ToolError, tool
+from gateway import Gateway, Tool, ToolContext, ToolError, tool
 
 __all__ = ["TOOLS", "gateway"]
 
@@ -65,7 +65,7 @@ async def large(ctx: ToolContext) -> str:
     return "x" * 20_000
 
 
-TOOLS = [steps, parts, parts_async, fails, too_slow, background_only, foreground_only, large]
+TOOLS: list[Tool] = [steps, parts, parts_async, fails, too_slow, background_only, foreground_only, large]
 gateway = Gateway(
     tools=TOOLS, max_event_bytes=1_000, max_result_bytes=10_000, max_body_bytes=50_000, stop_grace=0.2, run_timeout=10
 )

@@ -46,7 +46,7 @@ class Stream:
     status: int
     headers: Mapping[str, str]
     decoder: Decoder = field(default_factory=Decoder)
-    raw: bytes = b""
+    raw: bytearray = field(default_factory=bytearray)
     ended: bool = False
 
     async def chunk(self) -> bytes:

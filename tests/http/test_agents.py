@@ -45,7 +45,9 @@ def of_call(events: list[dict[str, Any]], call_id: str) -> list[str]:
 
 def result_of(events: list[dict[str, Any]], call_id: str) -> dict[str, Any]:
     return next(
-        event["value"] for event in events if event.get("name") == "tool.result" and event["value"]["toolCallId"] == call_id
+        event["value"]
+        for event in events
+        if event.get("name") == "tool.result" and event["value"]["toolCallId"] == call_id
     )
 
 
@@ -150,7 +152,9 @@ async def test_an_id_used_twice_is_renamed_and_the_new_call_sends_its_arguments(
             if event["type"] == "TOOL_CALL_RESULT"
         }
         assert said == {"c": "1", "c~2": "3", "c~3": "2", "c~4": "4"}
-        sent = [(event["toolCallId"], json.loads(event["delta"])) for event in events if event["type"] == "TOOL_CALL_ARGS"]
+        sent = [
+            (event["toolCallId"], json.loads(event["delta"])) for event in events if event["type"] == "TOOL_CALL_ARGS"
+        ]
         assert sorted(sent) == [("c~3", {"text": "2"}), ("c~4", {"text": "4"})]
         parents = {event["parentMessageId"] for event in events if event["type"] == "TOOL_CALL_START"}
         assert parents == {"a"}
@@ -181,7 +185,9 @@ async def test_a_tool_that_is_not_there_is_unavailable_and_the_others_run() -> N
             result = result_of(events, name)
             assert result["status"] == "unavailable"
             assert result["error"]["retryable"] is True
-            text = f'Error [unavailable]: Tool "{name}" is not available right now. Use another tool or try again later.'
+            text = (
+                f'Error [unavailable]: Tool "{name}" is not available right now. Use another tool or try again later.'
+            )
             assert result["content"] == [{"type": "text", "text": text}]
             assert of_call(events, name)[:2] == ["TOOL_CALL_START", "TOOL_CALL_END"]
         assert result_of(events, "echo")["status"] == "completed"
@@ -191,7 +197,9 @@ async def test_a_tool_that_is_not_there_is_unavailable_and_the_others_run() -> N
 @pytest.mark.parametrize("text", ['{"text":', "NaN", "{'text': 1}", '{"text": "\\ud800"}', "[" * 2_000])
 async def test_arguments_that_are_no_json_fail_the_call_by_name(text: str) -> None:
     async with serving(optional) as site:
-        events = events_of((await site.client.post("/agents/tools", json=agent_body(ask(("c", "optional", text))))).content)
+        events = events_of(
+            (await site.client.post("/agents/tools", json=agent_body(ask(("c", "optional", text))))).content
+        )
         result = result_of(events, "c")
         assert result["status"] == "failed"
         assert result["error"]["code"] == "invalid_arguments"
@@ -202,7 +210,9 @@ async def test_arguments_that_are_no_json_fail_the_call_by_name(text: str) -> No
 @pytest.mark.parametrize("text", ["", "  ", "null", "[]", '"text"', "3", "true"])
 async def test_arguments_that_are_no_object_count_as_none_at_all(text: str) -> None:
     async with serving(optional) as site:
-        events = events_of((await site.client.post("/agents/tools", json=agent_body(ask(("c", "optional", text))))).content)
+        events = events_of(
+            (await site.client.post("/agents/tools", json=agent_body(ask(("c", "optional", text))))).content
+        )
         assert result_of(events, "c")["content"] == [{"type": "text", "text": "nothing"}]
 
 
@@ -299,9 +309,7 @@ async def test_nested_beyond_sense_is_a_bad_request_and_not_our_failure() -> Non
         for depth in (500, 900, 1_000, 1_020, 100_000):
             deep = "[" * depth + "]" * depth
             text = json.dumps(agent_body(ask(("c", "echo", {})), runId=f"r{depth}")).replace("{}", deep, 1)
-            answer = await site.client.post(
-                "/agents/tools", content=text, headers={"content-type": "application/json"}
-            )
+            answer = await site.client.post("/agents/tools", content=text, headers={"content-type": "application/json"})
             assert answer.status_code in (200, 400), answer.text
 
 

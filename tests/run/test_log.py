@@ -11,7 +11,9 @@ from gateway.run.log import BLOCK_BYTES, BlockLog
 from gateway.wire import sse
 
 # Around the size of a block, because there is where a log can go wrong.
-SIZES = st.one_of(st.integers(1, 400), st.sampled_from([BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES]))
+SIZES = st.one_of(
+    st.integers(1, 400), st.sampled_from([BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES])
+)
 # Pieces of one or more frames, as they are appended.
 PIECES = st.lists(st.lists(SIZES, min_size=1, max_size=5), max_size=25)
 

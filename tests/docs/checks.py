@@ -1,0 +1,174 @@
+"""What each command of the README and the docs must do, by page and by how the command begins."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from tests.docs.pages import ROOT, page
+from tests.docs.shells import Shell
+
+__all__ = ["CHECKS", "NOT_RUN", "Check", "assert_counted", "events_in", "get", "shown"]
+
+README = page("README.md")
+AUTHENTICATE = page("docs/how-to/authenticate.md")
+
+# Gets the shell and what the command has printed; of a server, when it serves.
+Check = Callable[[Shell, str], None]
+
+NOT_RUN = {
+    "make test": "runs the tests that this one is among",
+}
+
+
+def get(shell: Shell, path: str, **headers: str) -> httpx.Response:
+    return httpx.get(shell.url + path, headers=headers, trust_env=False)
+
+
+def events_in(output: str) -> list[dict[str, Any]]:
+    """The events of a stream as `curl` prints it."""
+    return [json.loads(line.removeprefix("data: ")) for line in output.splitlines() if line.startswith("data: ")]
+
+
+def shown(text: str) -> str:
+    """A pattern for output as a page shows it: the time, and what stands for an id, are open."""
+    return re.escape(text.strip()).replace("1767225600000", r"\d{13}").replace("…", r"[\w-]+")
+
+
+def assert_counted(found: list[dict[str, Any]]) -> None:
+    """The events of the README's tool, called with 3."""
+    assert [event["value"]["n"] for event in found if event.get("name") == "counted"] == [1, 2, 3]
+    assert found[0]["type"] == "RUN_STARTED"
+    assert found[-1]["type"] == "RUN_FINISHED"
+    assert found[-1]["result"]["structuredContent"] == {"counted": 3}
+
+
+def assert_tools(shell: Shell, *names: str, path: str = "/tools", **headers: str) -> None:
+    assert [item["name"] for item in get(shell, path, **headers).json()["items"]] == list(names)
+
+
+def assert_page(shell: Shell) -> None:
+    assert get(shell, "/").headers["content-type"].startswith("text/html")
+
+
+def demo_is_up(shell: Shell, _: str) -> None:
+    assert_page(shell)
+    assert_tools(shell, "hash_folder", "count_words", "import_csv", "download", "write_log")
+
+
+def environment_has_the_commands(_: Shell, output: str) -> None:
+    script = "source .venv/bin/activate; command -v agui-gateway uvicorn"
+    found = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert found.splitlines() == [f"{ROOT}/.venv/bin/agui-gateway", f"{ROOT}/.venv/bin/uvicorn"]
+
+
+def count_is_up_with_the_page(shell: Shell, _: str) -> None:
+    assert_page(shell)
+    assert_tools(shell, "count")
+
+
+def prints_the_event_that_is_shown(_: Shell, output: str) -> None:
+    assert_counted(events_in(output))
+    frame = next(block for block in README.of("") if "counted" in block.text)
+    assert re.search(f"^{shown(frame.text)}$", output, re.MULTILINE)
+
+
+def only_the_probes_are_open(shell: Shell, _: str) -> None:
+    assert [get(shell, path).status_code for path in ("/", "/tools", "/healthz", "/readyz")] == [401, 401, 200, 200]
+
+
+def answers_as_shown(_: Shell, output: str) -> None:
+    assert json.loads(output) == json.loads(AUTHENTICATE.block("json").text)
+
+
+def is_alice(_: Shell, output: str) -> None:
+    assert json.loads(output.splitlines()[-1])["result"]["content"][0]["text"] == "You are alice."
+
+
+def is_refused_as_shown(_: Shell, output: str) -> None:
+    head, _, body = output.replace("\r", "").partition("\n\n")
+    expected_head, _, expected_body = AUTHENTICATE.block("", "401").text.partition("\n\n")
+    assert body.strip() == expected_body.strip()
+    assert set(expected_head.splitlines()) - set(head.splitlines()) == set()
+
+
+def is_mounted_without_the_page(shell: Shell, _: str) -> None:
+    assert_tools(shell, "count", path="/ai/tools")
+    assert get(shell, "/ai/").status_code == 404
+
+
+def lists_count(_: Shell, output: str) -> None:
+    assert [item["name"] for item in json.loads(output)["items"]] == ["count"]
+
+
+def is_the_application_itself(_: Shell, output: str) -> None:
+    assert json.loads(output) == {"tools": "/ai/tools"}
+
+
+def streams_the_count(_: Shell, output: str) -> None:
+    assert_counted(events_in(output))
+
+
+def answers_for_its_public_name_only(shell: Shell, _: str) -> None:
+    assert_tools(shell, "count", host="tools.example.com")
+    assert get(shell, "/tools").json()["error"]["code"] == "bad_host"
+
+
+def sells_from_a_file(shell: Shell, _: str) -> None:
+    assert_tools(shell, "price")
+    assert_tools(shell, "price", host="tools.example.com")
+    assert get(shell, "/tools", host="other.example.com").json()["error"]["code"] == "bad_host"
+
+
+def prints_events_as_json_lines(_: Shell, output: str) -> None:
+    assert_counted([json.loads(line) for line in output.splitlines()])
+
+
+def prints_the_record(shell: Shell, output: str) -> None:
+    (line,) = output.splitlines()
+    record = json.loads(line)
+    assert record["runId"] == shell.run_id
+    assert record["agent"] == "tools"
+
+
+def prints_json_schema(_: Shell, output: str) -> None:
+    assert "RunStartedEvent" in json.loads(output)["$defs"]
+
+
+def prints_typescript_with_its_tools(_: Shell, output: str) -> None:
+    assert "count" in output
+    assert "export " in output
+
+
+CHECKS: dict[tuple[str, str], Check] = {
+    ("README.md", "make demo"): demo_is_up,
+    ("README.md", "AGUI_GATEWAY_PORT=8001 make demo"): demo_is_up,
+    ("README.md", "source .venv/bin/activate"): environment_has_the_commands,
+    ("README.md", "agui-gateway serve app:gateway"): count_is_up_with_the_page,
+    ("README.md", "curl -N"): prints_the_event_that_is_shown,
+    ("docs/how-to/authenticate.md", "agui-gateway serve app:gateway"): only_the_probes_are_open,
+    ("docs/how-to/authenticate.md", "curl http://127.0.0.1:8000/tools/whoami"): answers_as_shown,
+    ("docs/how-to/authenticate.md", "AGUI_GATEWAY_TOKEN=$ALICE agui-gateway call"): is_alice,
+    ("docs/how-to/authenticate.md", "curl -i"): is_refused_as_shown,
+    ("docs/how-to/mount.md", "uvicorn starlette_app:app"): is_mounted_without_the_page,
+    ("docs/how-to/mount.md", "uvicorn fastapi_app:app"): is_mounted_without_the_page,
+    ("docs/how-to/mount.md", "curl http://127.0.0.1:8000/ai/tools"): lists_count,
+    ("docs/how-to/mount.md", "curl -N"): streams_the_count,
+    ("docs/how-to/mount.md", "curl http://127.0.0.1:8000/"): is_the_application_itself,
+    ("docs/how-to/operate.md", "agui-gateway serve app:gateway --host"): count_is_up_with_the_page,
+    ("docs/how-to/operate.md", "agui-gateway serve app:gateway --allowed-hosts"): answers_for_its_public_name_only,
+    ("docs/how-to/command-line.md", "agui-gateway call count '{\"to\": 3}'"): prints_events_as_json_lines,
+    ("docs/how-to/command-line.md", "echo"): prints_events_as_json_lines,
+    ("docs/how-to/command-line.md", "agui-gateway call count '{\"to\": 3}' --background"): prints_the_record,
+    ("docs/how-to/command-line.md", "agui-gateway runs"): prints_the_record,
+    ("docs/how-to/command-line.md", "agui-gateway tail"): prints_events_as_json_lines,
+    ("docs/how-to/command-line.md", "agui-gateway stop"): prints_the_record,
+    ("docs/how-to/command-line.md", "agui-gateway serve gateway.toml"): sells_from_a_file,
+    ("docs/how-to/command-line.md", "agui-gateway schemas"): prints_json_schema,
+    ("docs/how-to/command-line.md", "agui-gateway schemas app:gateway"): prints_typescript_with_its_tools,
+}
