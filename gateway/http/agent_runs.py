@@ -20,6 +20,7 @@ from gateway.http.requests import read_body
 from gateway.http.responses import REQUEST_ID
 from gateway.http.run_start import run_key
 from gateway.http.sessions import caller, identify
+from gateway.run.records import CallRecord
 from gateway.wire.agent_input import AgentInput, PendingCall, parse_agent_input
 from gateway.wire.codec import decode, encode
 from gateway.wire.inputs import fingerprint
@@ -74,6 +75,8 @@ def _prepare(engine: Engine, pending: list[PendingCall], run: LiveRun) -> None:
         tool = engine.tools.get(call.tool_name)
         arguments, refused = _arguments(call)
         timeout = engine.settings.tool_timeout if tool is None or tool.timeout is None else tool.timeout
+        # Known before it starts, so that it can be stopped while it waits for the one before it.
+        run.machine.set_call(CallRecord(call.call_id, call.tool_name))
         Call(
             run,
             call.call_id,

@@ -96,7 +96,7 @@ class Gateway:
                 await engine.open()
                 routes = Routes(engine).table()
                 if engine.settings.page:
-                    routes += page_routes()
+                    routes += await asyncio.to_thread(page_routes)  # it looks for its folder
                 self._router = Router(routes, redirect_slashes=False)
                 self._engine = engine
             return self._engine

@@ -63,9 +63,9 @@ class Endpoint:
         self._function = function
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
         try:
-            response = await self._function(request)
+            # The request is not kept: it would live as long as a stream does.
+            response = await self._function(Request(scope, receive))
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - the boundary of HTTP: every error is an answer

@@ -12,6 +12,7 @@ from gateway.errors import NotFound, RequestError
 from gateway.http.agent_runs import TOOLS_AGENT, agent_spec
 from gateway.http.capabilities import agent_item, capabilities
 from gateway.http.engine import Engine
+from gateway.http.openapi import openapi_routes
 from gateway.http.requests import page_size, parameter, path_id, prefers_async, read_body, unknown, wants_json
 from gateway.http.responses import JSON, Endpoint
 from gateway.http.run_start import checked_cursor, rejoin, started, stream_run
@@ -55,6 +56,7 @@ class Routes:
             Route("/runs/{run_id}/tool-calls/{call_id}/stop", Endpoint(self.stop_call), methods=["POST"]),
             Route("/threads/{thread_id}", Endpoint(self.get_thread), methods=["GET"]),
             Route("/threads/{thread_id}/stop", Endpoint(self.stop_thread), methods=["POST"]),
+            *openapi_routes(),
             Route("/healthz", Endpoint(self.healthz), methods=["GET"]),
             Route("/readyz", Endpoint(self.readyz), methods=["GET"]),
         ]

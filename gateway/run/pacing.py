@@ -45,8 +45,10 @@ class ProgressPacer:
         return value
 
     def _value(self, progress: float, total: float | None, message: str | None) -> dict[str, Any]:
-        if self._progress is None or progress > self._progress:  # false for NaN: it never moves the bar
-            self._progress = 0 if progress != progress else progress
+        if not math.isfinite(progress):  # JSON has no word for it, and a bar no place
+            progress = 0 if self._progress is None else self._progress
+        if self._progress is None or progress > self._progress:
+            self._progress = progress
         value: dict[str, Any] = {"progress": self._progress}
         if total is not None and math.isfinite(total):
             value["total"] = total

@@ -91,8 +91,8 @@ def is_alice(_: Shell, output: str) -> None:
 
 
 def is_refused_as_shown(_: Shell, output: str) -> None:
-    head, _, body = output.replace("\r", "").partition("\n\n")
-    expected_head, _, expected_body = AUTHENTICATE.block("", "401").text.partition("\n\n")
+    head, body = output.replace("\r", "").split("\n\n")
+    expected_head, expected_body = AUTHENTICATE.block("", "401").text.split("\n\n")
     assert body.strip() == expected_body.strip()
     assert set(expected_head.splitlines()) - set(head.splitlines()) == set()
 
@@ -137,7 +137,7 @@ def prints_the_record(shell: Shell, output: str) -> None:
 
 
 def prints_json_schema(_: Shell, output: str) -> None:
-    assert "RunStartedEvent" in json.loads(output)["$defs"]
+    assert json.loads(output)["$defs"].keys() >= {"Event", "RunRecord", "RunAgentInput"}
 
 
 def prints_typescript_with_its_tools(_: Shell, output: str) -> None:

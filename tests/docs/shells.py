@@ -40,7 +40,7 @@ class Background:
     """A command that goes on: a server, or `curl` on a stream. `output` is what it has written so far."""
 
     def __init__(self, command: str, folder: Path, env: Mapping[str, str]) -> None:
-        self._file = tempfile.TemporaryFile()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self._process = subprocess.Popen(
             ["bash", "-c", command],
             cwd=folder,

@@ -5,12 +5,15 @@ The tutorial and the proxy have tests of their own; the shapes of events and rec
 
 from __future__ import annotations
 
+import asyncio
 import re
+import runpy
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from configparser import RawConfigParser
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,9 +21,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway import Gateway, ToolContext
 from tests.docs.checks import CHECKS, NOT_RUN, Check
-from tests.docs.pages import PAGES, ROOT, Block, Page, page
-from tests.docs.shells import Shell, environment
+from tests.docs.pages import PAGES, ROOT, Page, page
+from tests.docs.shells import Shell
 from tests.support.browser import Browser
 from tests.support.node import INTEROP, node_environment
 from tests.support.servers import Serve, Server, eventually
@@ -29,6 +33,8 @@ README = page("README.md")
 FRONTEND = page("docs/how-to/frontend.md")
 OPERATE = page("docs/how-to/operate.md")
 AUTHENTICATE = page("docs/how-to/authenticate.md")
+TOOLS = page("docs/how-to/tools.md")
+MOUNT = page("docs/how-to/mount.md")
 TUTORIAL = "docs/tutorials/first-streaming-tool.md"
 
 SERVER = re.compile(r"(?:AGUI_GATEWAY_PORT=\d+ )?(?:agui-gateway serve|uvicorn|make demo)\b")
@@ -36,6 +42,7 @@ SERVER = re.compile(r"(?:AGUI_GATEWAY_PORT=\d+ )?(?:agui-gateway serve|uvicorn|m
 OF_COUNT = ("docs/how-to/operate.md", "docs/how-to/command-line.md")
 LANGUAGES = {"", "ini", "js", "json", "nginx", "python", "sh", "toml"}
 SECONDS = 30
+JAVASCRIPT = {README.name: 1, AUTHENTICATE.name: 1, FRONTEND.name: 2}
 
 WITH_COMMANDS = [found for found in PAGES if found.of("sh") and found.name != TUTORIAL]
 PYTHON = [block for found in PAGES for block in found.of("python")]
@@ -97,30 +104,37 @@ def test_every_check_has_its_command() -> None:
 
 def test_every_block_is_of_a_language_that_is_checked() -> None:
     assert {block.language for found in PAGES for block in found.blocks} == LANGUAGES
-    assert {found.name: len(found.of("js")) for found in PAGES if found.of("js")} == {README.name: 1, FRONTEND.name: 2}
+    assert {found.name: len(found.of("js")) for found in PAGES if found.of("js")} == JAVASCRIPT
     assert [found.name for found in PAGES if found.of("nginx") or found.of("ini")] == [OPERATE.name]
     assert [block for found in PAGES for block in found.of("toml") if not block.file_name] == []
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
-    where = page(block.page)
-    shell = Shell(tmp_path, where.files())
-    name = block.file_name or "block.py"
-    (tmp_path / name).write_text(block.text, "utf-8")
-    compile(block.text, str(block), "exec", dont_inherit=True)
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if name.startswith("test_") else ["-W", "error"]
-    done = subprocess.run(
-        [sys.executable, *command, name],
-        cwd=shell.folder,
-        env=environment(API_KEYS="alice:a,bob:b"),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert ("2 passed" in done.stdout) if name.startswith("test_") else (done.stdout + done.stderr == "")
+def test_every_python_block_is_a_file_that_is_served_or_imported_here() -> None:
+    for block in PYTHON:
+        compile(block.text, str(block), "exec", dont_inherit=True)
+    files = {(block.page, block.file_name) for block in PYTHON}
+    assert files == {
+        ("README.md", "app.py"),
+        (TUTORIAL, None),  # the page says in words how to call it
+        ("docs/how-to/authenticate.md", "app.py"),
+        ("docs/how-to/mount.md", "starlette_app.py"),
+        ("docs/how-to/mount.md", "fastapi_app.py"),
+        ("docs/how-to/command-line.md", "shop.py"),
+        ("docs/how-to/tools.md", "search.py"),
+        ("docs/how-to/tools.md", "test_search.py"),
+    }
+
+
+def test_the_test_of_a_tool_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in TOOLS.files().items():
+        (tmp_path / name).write_text(text, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = runpy.run_path(str(tmp_path / "test_search.py"))
+    monkeypatch.delitem(sys.modules, "search")
+    tests = [value for name, value in module.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
 
 
 def test_a_gateway_without_its_keys_does_not_start(tmp_path: Path) -> None:
@@ -148,12 +162,39 @@ def test_a_run_of_alice_does_not_exist_for_bob(tmp_path: Path) -> None:
         assert client.get("/runs", headers=bob).json()["items"] == []
 
 
+async def test_the_lifespan_of_the_mounting_application_ends_the_runs_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in MOUNT.files().items():
+        (tmp_path / name).write_text(text, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    app = runpy.run_path(str(tmp_path / "fastapi_app.py"))["app"]
+    gateway: Gateway = sys.modules["starlette_app"].gateway
+    monkeypatch.delitem(sys.modules, "starlette_app")
+    begun, reasons = asyncio.Event(), []
+
+    @gateway.tool
+    async def waits(ctx: ToolContext) -> None:
+        begun.set()
+        reasons.append(await ctx.abort_signal.wait())
+
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+    async with client, app.router.lifespan_context(app):
+        answer = await client.post("/ai/tools/waits", headers={"prefer": "respond-async"})
+        assert answer.headers["location"] == f"/ai/runs/{answer.json()['runId']}"
+        await begun.wait()
+    assert reasons == ["shutdown"]
+
+
 # -- JavaScript --
 
 
 @pytest.fixture(scope="module")
-def count(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    return Shell(tmp_path_factory.mktemp("count"), README.files())
+def count(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """The README's tool, served."""
+    shell = Shell(tmp_path_factory.mktemp("count"), README.files())
+    with shell.serving("agui-gateway serve app:gateway"):
+        yield shell
 
 
 def in_node(script: str, url: str) -> list[str]:
@@ -172,8 +213,7 @@ def in_node(script: str, url: str) -> list[str]:
 
 
 def test_the_official_client_runs_the_calls_of_a_conversation(count: Shell) -> None:
-    with count.serving("agui-gateway serve app:gateway"):
-        printed = in_node(FRONTEND.block("js", "HttpAgent").text, count.url)
+    printed = in_node(FRONTEND.block("js", "HttpAgent").text, count.url)
     assert sorted(printed) == sorted(
         ["c1 1", "c1 2", "c1 3", "c2 1", "c2 2", 'c1 {"counted":3}', 'c2 {"counted":2}'],
     )
@@ -186,26 +226,54 @@ def test_the_agent_of_the_readme_is_one_that_runs(count: Shell) -> None:
         const {{ newMessages }} = await agent.runAgent();
         console.log(newMessages[0].content);
     """
-    with count.serving("agui-gateway serve app:gateway"):
-        assert in_node(README.block("js").text + rest, count.url) == ['{"counted":1}']
+    assert in_node(README.block("js").text + rest, count.url) == ['{"counted":1}']
 
 
 def test_event_source_in_a_browser_sees_the_progress_and_the_end(count: Shell, browser: Browser) -> None:
-    with count.serving("agui-gateway serve app:gateway"):
-        shown = browser.open(f"{count.url}/")
-        script = FRONTEND.block("js", "EventSource").text
-        shown.evaluate(
-            "(async () => { window.printed = []; console.log = (...parts) => printed.push(parts.join(' '));"
-            f"{script}; window.source = events; }})()"
+    shown = browser.open(f"{count.url}/")
+    script = FRONTEND.block("js", "EventSource").text
+    shown.evaluate(
+        "(async () => { window.printed = []; console.log = (...parts) => printed.push(parts.join(' '));"
+        f"{script}; window.source = events; }})()"
+    )
+    shown.wait("source.readyState === EventSource.CLOSED")
+    printed = shown.evaluate("printed")
+    assert printed[-1] == "100"
+    assert printed == sorted(printed, key=float)
+    assert shown.complaints() == []
+
+
+def test_event_source_follows_a_run_of_alice_by_a_ticket(tmp_path: Path, browser: Browser) -> None:
+    shell = Shell(tmp_path, AUTHENTICATE.files())
+    shell.export("export API_KEYS=alice:a,bob:b")
+    with shell.serving("agui-gateway serve app:gateway"):
+        httpx.post(
+            f"{shell.url}/tools/whoami", json={"runId": "r"}, headers={"authorization": "Bearer a"}, trust_env=False
         )
-        shown.wait("source.readyState === EventSource.CLOSED")
-        printed = shown.evaluate("printed")
-        assert printed[-1] == "100"
-        assert printed == sorted(printed, key=float)
-        assert shown.complaints() == []
+        shown = browser.open(f"{shell.url}/healthz")  # open to all, and of the same origin
+        shown.evaluate(
+            f"(async () => {{ const [key, runId] = ['a', 'r']; window.seen = []; {AUTHENTICATE.block('js').text};"
+            "events.onmessage = (message) => { seen.push(JSON.parse(message.data).type);"
+            "if (seen.includes('RUN_FINISHED')) events.close(); }; })()"
+        )
+        shown.wait("seen.includes('RUN_FINISHED')")
+        assert shown.evaluate("seen[0]") == "RUN_STARTED"
 
 
 # -- operation --
+
+
+def test_serving_beyond_this_machine_needs_an_authenticator(tmp_path: Path) -> None:
+    anonymous, known = tmp_path / "anonymous", tmp_path / "known"
+    for folder in (anonymous, known):
+        folder.mkdir()
+    with Shell(anonymous, README.files()).background("agui-gateway serve app:gateway --host 0.0.0.0") as refused:
+        assert refused.wait() == 2
+        assert "--allow-anonymous" in refused.output
+    shell = Shell(known, AUTHENTICATE.files())
+    shell.export("export API_KEYS=alice:a,bob:b")
+    with shell.serving("agui-gateway serve app:gateway --host 0.0.0.0"):
+        assert shell.url.startswith("http://0.0.0.0:")
 
 
 def test_the_unit_starts_what_the_page_serves_and_waits_longer_than_the_drain(tmp_path: Path) -> None:

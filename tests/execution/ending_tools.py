@@ -120,7 +120,7 @@ BODIES: dict[str, Tool] = {
 def process_dies(how: str, ctx: ToolContext) -> None:
     """Ends its own process."""
     ctx.emit_custom_event("dying", {"how": how})
-    ctx.flush()  # type: ignore[unused-coroutine]  # blocks in a process
+    ctx.flush()  # blocks in a process
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(0)

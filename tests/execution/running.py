@@ -1,4 +1,4 @@
-"""Runs tools as the gateway does, without HTTP: a real supervisor over a real store, and what every run must look like."""
+"""Runs tools as the gateway does, without HTTP: a real supervisor, a real store, and what every run must look like."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gateway.stores.base import StopRequest
 from gateway.stores.memory import MemoryStore
 from gateway.wire.sse import Decoder
 
-__all__ = ["Desk", "Numbered", "Stage", "check_stream", "desk", "events_of", "parse"]
+__all__ = ["Desk", "Numbered", "Stage", "check_stream", "desk", "events_of", "parse", "quiet"]
 
 LONG = 20  # seconds; reached only by a test that fails
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
@@ -154,7 +154,7 @@ async def desk(**options: Any) -> AsyncIterator[Desk]:
 async def quiet(condition: Callable[[], bool]) -> None:
     """Lets tasks that were ended take their last steps."""
     async with asyncio.timeout(LONG):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - other tasks' last steps set no event
             await asyncio.sleep(0)
 
 

@@ -500,7 +500,7 @@ async def test_an_answer_before_stop_is_kept_and_one_after_it_dropped(kind: str)
         def answers_plain() -> str:
             """Answers; Stop is pressed when it has, and before the loop knows."""
             stopped = threading.Event()
-            loop.call_soon_threadsafe(lambda: (at.stage.notes.append(loop.time()), stopped.set()))
+            loop.call_soon_threadsafe(stopped.set)
             stopped.wait(LONG)
             loop.call_soon_threadsafe(press, started[0])
             return "perhaps in time"
@@ -773,7 +773,7 @@ async def test_a_run_whose_task_is_cancelled_from_outside_still_answers_its_call
     async with desk(stop_grace=30) as at:
         run = await at.start(tool_for(STOPPABLE[kind][0], at.stage))
         await at.saw(run, "started")
-        next(task for task in asyncio.all_tasks() if task.get_name() == f"run {run.key.run_id}").cancel()
+        next(task for task in asyncio.all_tasks() if task.get_name() == f"run {run.key.label}").cancel()
         record, events = await at.finish(run)
     assert record.status == "failed"
     assert result_of(events)["status"] == "interrupted"
@@ -970,7 +970,8 @@ async def test_a_generator_without_yields_has_an_empty_result() -> None:
     @tool
     async def nothing_async() -> AsyncIterator[int]:
         """Yields nothing."""
-        for number in ():
+        numbers: tuple[int, ...] = ()
+        for number in numbers:
             yield number
 
     for item in (nothing, nothing_async):

@@ -12,8 +12,9 @@ from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 from gateway.run.order import TERMINALS, OrderMachine
 from tests.execution.running import EVENT, parse
+from tests.http.site import Stream
 
-__all__ = ["ASYNC", "Gates", "JSON", "agent_body", "ask", "counted", "echo", "error_of", "events_of", "waits"]
+__all__ = ["ASYNC", "Gates", "JSON", "Reader", "agent_body", "ask", "echo", "error_of", "events_of", "waits"]
 
 JSON = {"accept": "application/json"}
 ASYNC = {"prefer": "respond-async"}
@@ -30,6 +31,33 @@ class Gates:
 
     def __getitem__(self, name: str) -> asyncio.Event:
         return self._gates.setdefault(name, asyncio.Event())
+
+
+class Reader:
+    """Reads a stream event by event, and keeps what it has read."""
+
+    def __init__(self, stream: Stream) -> None:
+        assert stream.status == 200
+        self.stream = stream
+        self.events: list[dict[str, Any]] = []
+        self._read = 0
+
+    async def until(self, name: str) -> dict[str, Any]:
+        """The next event of this type or name."""
+        while True:
+            while self._read == len(self.events):
+                found = await self.stream.messages()
+                assert found, f"The stream ended without {name}: {[event['type'] for event in self.events]}"
+                self.events += [json.loads(item.data) for item in found]
+            event = self.events[self._read]
+            self._read += 1
+            if name in (event["type"], event.get("name")):
+                return event
+
+    async def rest(self) -> list[dict[str, Any]]:
+        """Every event of the stream, once it has ended."""
+        self.events += [event for _, event in await self.stream.rest()]
+        return self.events
 
 
 @tool
@@ -51,14 +79,6 @@ async def waits(ctx: ToolContext, name: str = "go") -> str:
     await gates[name].wait()
     gates.trail.append(f"{name} went")
     return name
-
-
-@tool
-async def counted(ctx: ToolContext) -> int:
-    """How often this run has been executed."""
-    ctx.context.executions[ctx.run_id] += 1
-    count: int = ctx.context.executions[ctx.run_id]
-    return count
 
 
 def ask(*calls: tuple[str, str, Any]) -> list[dict[str, Any]]:

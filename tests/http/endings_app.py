@@ -39,7 +39,7 @@ async def holds_the_loop(ctx: ToolContext) -> None:
     ctx.emit_custom_event("started", {})
     await ctx.flush()
     while True:
-        time.sleep(0.01)
+        time.sleep(0.01)  # noqa: ASYNC251 - it holds the loop on purpose
 
 
 @tool

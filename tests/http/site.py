@@ -17,6 +17,7 @@ import uvicorn
 from gateway import Gateway
 from gateway.http.engine import Engine
 from gateway.wire.sse import Decoder, Message
+from tests.execution.running import quiet
 
 __all__ = ["LONG", "ME", "SOMEBODY_ELSE", "Site", "Stream", "serving", "tasks"]
 
@@ -87,7 +88,7 @@ class Stream:
             while await self.chunk():
                 pass
             raise AssertionError("The stream ended as if it were complete.")
-        return self.raw
+        return bytes(self.raw)
 
     def leave(self) -> None:
         """Goes without a word."""
@@ -134,9 +135,7 @@ class Site:
 
     async def quiet(self, before: set[asyncio.Task[Any]]) -> None:
         """Returns when the server has no connection left, and the loop no task that was not there `before`."""
-        async with asyncio.timeout(LONG):
-            while self.server.server_state.connections or not tasks() <= before:
-                await asyncio.sleep(0)
+        await quiet(lambda: not self.server.server_state.connections and tasks() <= before)
 
 
 def tasks() -> set[asyncio.Task[Any]]:
@@ -182,6 +181,4 @@ async def serving(*tools: Any, context: Any = None, authenticate: Any = None, **
         listener.close()
     assert not len(engine.viewers)
     assert not engine.supervisor.active
-    async with asyncio.timeout(LONG):
-        while not tasks() <= before:
-            await asyncio.sleep(0)
+    await quiet(lambda: tasks() <= before)

@@ -12,7 +12,7 @@ from ag_ui.core import AgentCapabilities, RunAgentInput
 from gateway.execution.context import ToolContext
 from gateway.execution.outcomes import CANCELLED
 from gateway.execution.tools import tool
-from tests.http.asking import Gates, agent_body, ask, echo, error_of, events_of, waits
+from tests.http.asking import Gates, Reader, agent_body, ask, echo, error_of, events_of, waits
 from tests.http.site import LONG, ME, serving
 
 
@@ -58,7 +58,7 @@ async def test_calls_of_one_run_work_side_by_side_and_each_answers_when_it_ends(
     gates = Gates()
     async with serving(waits, context=gates) as site:
         body = agent_body(ask(("c1", "waits", {"name": "one"}), ("c2", "waits", {"name": "two"})))
-        stream = await site.open("/agents/tools", body)
+        stream = Reader(await site.open("/agents/tools", body))
         came = [(await stream.until("came"))["value"]["name"] for _ in range(2)]
         assert sorted(came) == ["one", "two"]
         gates["two"].set()
@@ -69,17 +69,17 @@ async def test_calls_of_one_run_work_side_by_side_and_each_answers_when_it_ends(
             "c2": "completed",
         }
         gates["one"].set()
-        rest = await stream.rest()
-        assert [event["toolCallId"] for _, event in rest if event["type"] == "TOOL_CALL_RESULT"] == ["c1"]
-        assert rest[-1][1]["outcome"] == {"type": "success"}
-        assert "result" not in rest[-1][1]
+        events = await stream.rest()
+        assert [event["toolCallId"] for event in events if event["type"] == "TOOL_CALL_RESULT"] == ["c2", "c1"]
+        assert events[-1]["outcome"] == {"type": "success"}
+        assert "result" not in events[-1]
 
 
 async def test_calls_run_one_after_the_other_when_the_operator_says_so() -> None:
     gates = Gates()
     async with serving(waits, context=gates, parallel_tool_calls=False) as site:
         body = agent_body(ask(("c1", "waits", {"name": "one"}), ("c2", "waits", {"name": "two"})))
-        stream = await site.open("/agents/tools", body)
+        stream = Reader(await site.open("/agents/tools", body))
         assert (await stream.until("came"))["value"]["toolCallId"] == "c1"
         gates["two"].set()
         gates["one"].set()
@@ -95,7 +95,7 @@ async def test_a_call_that_has_not_started_can_be_stopped_and_the_others_go_on()
     gates = Gates()
     async with serving(waits, context=gates, parallel_tool_calls=False) as site:
         body = agent_body(ask(("c1", "waits", {"name": "one"}), ("c2", "waits", {"name": "two"})))
-        stream = await site.open("/agents/tools", body)
+        stream = Reader(await site.open("/agents/tools", body))
         await stream.until("came")
         record = (await site.client.get("/runs/r")).json()
         assert [(call["toolCallId"], call["status"]) for call in record["toolCalls"]] == [
@@ -117,7 +117,7 @@ async def test_stop_of_the_run_answers_every_call_also_those_that_had_not_starte
     gates = Gates()
     async with serving(waits, context=gates, parallel_tool_calls=False) as site:
         body = agent_body(ask(*((f"c{n}", "waits", {"name": str(n)}) for n in range(3))))
-        stream = await site.open("/agents/tools", body)
+        stream = Reader(await site.open("/agents/tools", body))
         await stream.until("came")
         assert (await site.client.post("/runs/r/stop")).status_code == 202
         await stream.rest()

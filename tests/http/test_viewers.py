@@ -15,7 +15,7 @@ import pytest
 from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 from gateway.wire.sse import KEEP_ALIVE, Decoder
-from tests.execution.running import check_stream
+from tests.execution.running import check_stream, quiet
 from tests.http.site import LONG, ME, Site, request, serving, tasks
 
 RECONNECTS = 1_000
@@ -147,9 +147,7 @@ async def test_a_thousand_viewers_that_leave_leave_nothing_behind(busy: bool, ca
         shared.leave()
         await site.client.aclose()
         site.leave()
-        async with asyncio.timeout(LONG):
-            while site.server.server_state.connections:
-                await asyncio.sleep(0)
+        await quiet(lambda: not site.server.server_state.connections)
         before, sockets = tasks(), open_sockets()
         async with asyncio.timeout(60):
             for _ in range(VIEWERS // 50):
@@ -199,10 +197,8 @@ async def test_a_viewer_that_does_not_read_is_cut_without_an_end_and_may_resume(
             while not any(last in message.data for message in await other.messages()):
                 pass
             other.leave()
-            while not site.engine.viewers.dropped["slow"]:
-                await asyncio.sleep(0)
-            while len(site.engine.viewers):
-                await asyncio.sleep(0)
+            await quiet(lambda: site.engine.viewers.dropped["slow"] > 0)
+            await quiet(lambda: not len(site.engine.viewers))
         writer.transport.abort()
         stage.go.set()
         resumed = await site.open(f"/runs/{run_id}/events", headers={"last-event-id": "300"})
@@ -277,16 +273,14 @@ async def test_a_caller_that_leaves_ends_the_run_only_if_it_was_asked_to(accept:
         body = {"runId": "r", "onDisconnect": wish, "disconnectGrace": 0}
         _, writer = await site.connect()
         writer.write(request("/tools/waits", body, {"accept": accept, **ME}))
+        await quiet(lambda: any(run._viewers for run in site.engine.supervisor._runs.values()))
+        [run] = site.engine.supervisor._runs.values()
+        writer.transport.abort()
+        await quiet(lambda: not run._viewers)
+        if wish == "continue":
+            assert not run.signal.aborted
+            stage.go.set()
         async with asyncio.timeout(LONG):
-            while not [run for run in site.engine.supervisor._runs.values() if run._viewers]:
-                await asyncio.sleep(0)
-            [run] = site.engine.supervisor._runs.values()
-            writer.transport.abort()
-            while run._viewers:
-                await asyncio.sleep(0)
-            if wish == "continue":
-                assert not run.signal.aborted
-                stage.go.set()
             await run.done.wait()
         record = (await site.client.get("/runs/r", headers=ME)).json()
         assert record["status"] == ("completed" if wish == "continue" else "failed")
@@ -303,9 +297,7 @@ async def test_one_viewer_too_many_is_told_to_wait() -> None:
         assert refused.json()["error"]["code"] == "too_many_viewers"
         assert int(refused.headers["retry-after"]) >= 1
         stream.leave()
-        async with asyncio.timeout(LONG):
-            while len(site.engine.viewers):
-                await asyncio.sleep(0)
+        await quiet(lambda: not len(site.engine.viewers))
         again = await site.open(f"/runs/{run_id}/events")
         assert again.status == 200
         again.leave()

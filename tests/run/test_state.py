@@ -1,4 +1,4 @@
-"""The run machine: whatever is tried, its events are numbered 1 … n, in an order clients accept, with one terminal, last."""
+"""The run machine: whatever is tried, its events are numbered 1 … n, in a legal order, with one terminal, last."""
 
 from __future__ import annotations
 
