@@ -61,6 +61,15 @@ def free_port() -> int:
         return port
 
 
+def assert_installed() -> None:
+    """`make demo` starts at once. Otherwise it would install into the environment that runs this test."""
+    script = "{ pwd; cat requirements/dev.txt pyproject.toml; } | cksum"
+    wanted = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    stamp = ROOT / ".venv" / "installed-dev"
+    assert stamp.is_file(), "run scripts/install"
+    assert stamp.read_text("utf-8") == wanted, "run scripts/install"
+
+
 @pytest.fixture
 def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
     """A folder with the files that a page says how to write."""
@@ -83,6 +92,8 @@ def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shel
             check = check_of(where, command)
             if SERVER.match(command):
                 servers.close()  # one after the other, as on port 8000
+                if "make" in command:
+                    assert_installed()
                 port = free_port()
                 folder = ROOT if "make" in command else shell.folder
                 servers.enter_context(shell.serving(command.replace("8001", str(port)), folder))
