@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 from pathlib import Path
 
 from starlette.requests import Request
@@ -26,8 +27,9 @@ def page_folder() -> Path:
 
 
 def page_routes() -> list[Route]:
-    """`/` and the files beside it."""
+    """`/` and the files beside it. Looks at the disk: not for the loop."""
     folder = page_folder()
+    mimetypes.init()  # reads files, which the first response would otherwise do on the loop
 
     async def index(request: Request) -> Response:
         response = FileResponse(

@@ -5,6 +5,7 @@ Pure. Source: contract 3 (agent `tools`), 4.2, 5.3.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -17,6 +18,9 @@ from gateway.wire.codec import decode
 from gateway.wire.inputs import MAX_ID, Input, Seconds, fingerprint, refuse, valid_id
 
 __all__ = ["AgentInput", "GatewayProps", "PendingCall", "parse_agent_input"]
+
+# A sign that names may be Python's: `thread_id`, `tool_calls`. To write a large history anew takes as long as to check it.
+_PYTHON_NAME = re.compile(rb'"[a-z]+(?:_[a-z]+)+"\s*:')
 
 
 class GatewayProps(Input):
@@ -132,7 +136,7 @@ def parse_agent_input(body: bytes) -> AgentInput:
     ):
         if value is not None:
             check_id(field, value)
-    wire = agent_input.model_dump(by_alias=True)
+    wire = agent_input.model_dump(by_alias=True) if _PYTHON_NAME.search(body) else parsed
     forwarded = wire.get("forwardedProps")
     options = forwarded.get("gateway") if isinstance(forwarded, dict) else None
     try:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.execution.running import quiet
 from tests.http.asking import ASYNC, JSON, Gates, Reader, agent_body, ask, error_of, events_of, waits
-from tests.http.site import LONG, ME, Site, serving
+from tests.http.site import ME, Site, serving
 
 HOUR = 3_600
 
@@ -21,9 +22,7 @@ async def over(site: Site, run_id: str = "r") -> dict[str, Any]:
 
 
 async def viewers_gone(site: Site) -> None:
-    async with asyncio.timeout(LONG):
-        while len(site.engine.viewers):
-            await asyncio.sleep(0)
+    await quiet(lambda: not len(site.engine.viewers))
 
 
 def body_of(path: str, **props: Any) -> dict[str, Any]:
@@ -107,13 +106,14 @@ async def test_a_viewer_that_comes_back_within_the_grace_saves_the_run() -> None
         back = Reader(await site.open("/runs/r/events", None, ME))
         await back.until("came")
         # The grace of the one that left is over when a timer that starts now and is longer has ended.
-        await asyncio.wait_for(asyncio.get_running_loop().create_task(_timer(0.3)), LONG)
+        await timer(0.3)
         assert (await site.client.get("/runs/r", headers=ME)).json()["status"] == "running"
         gates["go"].set()
         assert (await back.rest())[-1]["outcome"] == {"type": "success"}
 
 
-async def _timer(seconds: float) -> None:
+async def timer(seconds: float) -> None:
+    """Ends with a timer that was set after all others."""
     done = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, done.set)
     await done.wait()
@@ -129,9 +129,7 @@ async def test_a_waiting_json_caller_is_a_viewer_and_one_that_only_asks_for_the_
         caller = asyncio.create_task(site.client.post("/tools/waits", json=background, headers={**ME, **JSON}))
         live = site.engine.supervisor.live(next(iter(site.engine.supervisor._runs)))
         assert live is not None
-        async with asyncio.timeout(LONG):
-            while not live._viewers:
-                await asyncio.sleep(0)
+        await quiet(lambda: live._viewers > 0)
         stream = Reader(await site.open("/runs/r/events", None, ME))
         await stream.until("came")
         stream.stream.leave()

@@ -103,7 +103,9 @@ async def test_a_caller_over_a_unix_socket_is_on_this_machine() -> None:
 
 
 def address_of_this_machine() -> str | None:
-    found = (item.address for items in psutil.net_if_addrs().values() for item in items if item.family is socket.AF_INET)
+    found = (
+        item.address for items in psutil.net_if_addrs().values() for item in items if item.family is socket.AF_INET
+    )
     return next((address for address in found if not is_loopback(address)), None)
 
 
@@ -304,7 +306,11 @@ async def test_a_preflight_needs_no_credential() -> None:
         return None
 
     async with reached(cors_origins=[PAGE], authenticate=nobody) as http:
-        asked = {"origin": PAGE, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        asked = {
+            "origin": PAGE,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization",
+        }
         assert (await http.options("/tools/echo", headers=asked)).status_code == 204
         refused = await http.get("/runs", headers={"origin": PAGE})
         error_of(refused, 401, "unauthenticated")

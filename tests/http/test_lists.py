@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.execution.running import quiet
 from tests.http.asking import ASYNC, Gates, agent_body, ask, echo, error_of, waits
 from tests.http.site import LONG, ME, SOMEBODY_ELSE, Site, serving
 
@@ -155,8 +156,7 @@ async def test_a_wait_is_over_as_soon_as_the_run_is() -> None:
         await run(site, "r", "waits")
         async with asyncio.timeout(LONG), asyncio.TaskGroup() as group:
             waiting = [group.create_task(site.client.get("/runs/r?wait=25", headers=ME)) for _ in range(5)]
-            while len(site.server.server_state.tasks) < 5:  # requests that have come in and are not answered
-                await asyncio.sleep(0)
+            await quiet(lambda: len(site.server.server_state.tasks) == 5)  # they have come in and are not answered
             assert not any(task.done() for task in waiting)
             gates["go"].set()
         assert {task.result().json()["status"] for task in waiting} == {"completed"}
@@ -221,8 +221,8 @@ async def test_a_draining_gateway_refuses_runs_of_agents_and_still_shows_and_sto
         body = agent_body(ask(("c", "waits", {})))
         stream = await site.open("/agents/tools", body, ME)
         draining = asyncio.create_task(site.gateway.drain())
-        while (await site.client.get("/readyz")).status_code != 503:
-            await asyncio.sleep(0)
+        await quiet(lambda: site.engine.supervisor.draining)
+        assert (await site.client.get("/readyz")).status_code == 503
         refused = await site.client.post("/agents/tools", json={**body, "runId": "r2"}, headers=ME)
         error_of(refused, 503, "draining")
         assert int(refused.headers["retry-after"]) >= 1

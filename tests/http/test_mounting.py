@@ -15,7 +15,6 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from starlette.testclient import TestClient
 
 from gateway import Gateway
 from tests.http.asking import ASYNC, JSON, Gates, agent_body, ask, echo, error_of, events_of, waits
@@ -173,7 +172,16 @@ async def test_requests_that_come_together_start_the_gateway_once() -> None:
     await gateway.shutdown()
 
 
-def test_starlettes_test_client_works_with_a_lifespan() -> None:
+@pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient` is deprecated")
+def test_starlettes_test_client_works_with_and_without_a_lifespan() -> None:
+    from starlette.testclient import TestClient
+
     with TestClient(Gateway([echo], drain_timeout=0)) as client:
         assert events_of(client.post("/tools/echo", json={}).content)
         assert client.get("/healthz").status_code == 200
+    # Without: every request has a loop of its own, and the gateway outlives the first one's.
+    client = TestClient(Gateway([echo], drain_timeout=0))
+    for number in range(3):
+        body = {"runId": str(number), "arguments": {"text": "x"}}
+        assert client.post("/tools/echo", json=body, headers=JSON).json()["structuredContent"] == {"text": "x"}
+        assert events_of(client.get(f"/runs/{number}/events").content)[-1]["type"] == "RUN_FINISHED"

@@ -50,7 +50,11 @@ async def test_a_thread_is_the_messages_that_its_runs_were_sent_and_made() -> No
 
         # The next turn of the same conversation, as a client sends it: its history, the model's answer, a new call.
         asked = ask(("c3", "echo", {"text": "3"}))[1]
-        more = [*messages, {"id": "b", "role": "assistant", "content": "well"}, {"id": "v", "role": "user", "content": "?"}]
+        more = [
+            *messages,
+            {"id": "b", "role": "assistant", "content": "well"},
+            {"id": "v", "role": "user", "content": "?"},
+        ]
         second = agent_body([*more, {**asked, "id": "d"}], runId="r2")
         assert events_of((await site.client.post("/agents/tools", json=second, headers=ME)).content)
         messages = (await site.client.get("/threads/t", headers=ME)).json()["messages"]
@@ -204,7 +208,9 @@ async def test_stop_of_a_thread_stops_its_active_runs_and_no_other() -> None:
         (b" " * 20_000, "application/json", 413, "body_too_large"),
     ],
 )
-async def test_a_stop_of_a_thread_with_a_bad_body_stops_nothing(content: bytes, kind: str, status: int, code: str) -> None:
+async def test_a_stop_of_a_thread_with_a_bad_body_stops_nothing(
+    content: bytes, kind: str, status: int, code: str
+) -> None:
     gates = Gates()
     async with serving(waits, context=gates) as site:
         await site.client.post("/tools/waits", json={"runId": "r", "threadId": "t"}, headers={**ME, **ASYNC})
@@ -214,11 +220,12 @@ async def test_a_stop_of_a_thread_with_a_bad_body_stops_nothing(content: bytes, 
         gates["go"].set()
 
 
-async def test_a_long_thread_is_read_to_its_last_page_in_order() -> None:
+async def test_a_long_thread_is_read_to_its_last_page_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.http.threads.PAGE", 3)
     async with serving(echo) as site:
         async with asyncio.timeout(LONG):
-            for number in range(205):
+            for number in range(10):
                 body = {"runId": f"r{number}", "threadId": "t", "toolCallId": f"c{number}"}
                 await site.client.post("/tools/echo", json=body, headers={**ME, "accept": "application/json"})
         messages = (await site.client.get("/threads/t", headers=ME)).json()["messages"]
-        assert [message["toolCallId"] for message in messages[1::2]] == [f"c{number}" for number in range(205)]
+        assert [message["toolCallId"] for message in messages[1::2]] == [f"c{number}" for number in range(10)]
