@@ -9,9 +9,14 @@ from gateway.errors import (
     PayloadError,
     ToolError,
 )
-from gateway.execution.context import AuthContext, ToolContext
+from gateway.execution.capabilities import Capability
+from gateway.execution.context import AuthContext, ToolContext, TraceContext
+from gateway.execution.direct import call_tool
+from gateway.execution.emitter import EventEmitter, emit_event, on_event
+from gateway.execution.middleware import ToolCall
 from gateway.execution.outcomes import CANCELLED, NAVIGATED, TOOL_TIMEOUT, ToolOutput, is_cancelled, recode
 from gateway.execution.signals import AbortSignal
+from gateway.execution.task_context import TaskContext
 from gateway.execution.tools import Tool, tool
 from gateway.http.app import Gateway
 from gateway.settings import Settings
@@ -25,18 +30,26 @@ __all__ = [
     "AuthContext",
     "Backpressure",
     "CANCELLED",
+    "Capability",
     "CapabilityError",
+    "EventEmitter",
     "Gateway",
     "NAVIGATED",
     "NotAvailable",
     "PayloadError",
     "Settings",
     "TOOL_TIMEOUT",
+    "TaskContext",
     "Tool",
+    "ToolCall",
     "ToolContext",
     "ToolError",
     "ToolOutput",
+    "TraceContext",
+    "call_tool",
+    "emit_event",
     "is_cancelled",
+    "on_event",
     "recode",
     "tool",
 ]

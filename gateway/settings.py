@@ -79,6 +79,13 @@ class Settings(BaseSettings):
     max_body_bytes: Bytes = Field(MIB, description="Largest request body.")
     max_input_bytes: Bytes = Field(32 * MIB, description="Largest body of an agent run: it carries the history.")
 
+    shown_headers: Names = Field(
+        [], description="Request headers that tools see beside the usual ones; credentials never are."
+    )
+    session_ttl: Seconds = Field(
+        604_800, description="How long a session's switching of tools is kept after its last use."
+    )
+
     max_runs: Count = Field(10_000, description="Runs at a time in one worker.")
     max_runs_per_session: Count = Field(
         1_000, description="Runs at a time of one session (without one: of one client address)."

@@ -23,6 +23,8 @@ from gateway.execution.context import AuthContext, Caller
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
 from gateway.execution.outcomes import ToolOutput
+from gateway.execution.registry import Registry
+from gateway.execution.session_tools import SessionTools
 from gateway.execution.supervisor import RunSpec, Supervisor, no_context
 from gateway.execution.tools import Tool, tool
 from gateway.run.order import TERMINALS
@@ -141,6 +143,7 @@ def _spec(made: Tool, arguments: Mapping[str, Any], settings: Settings, ctx: Con
         job=CallsJob(caller, single=True),
         context=partial(no_context, ctx.get("context")),
         parent_run_id=ctx.get("parent_run_id"),
+        tools=SessionTools(Registry([made])),
     )
 
 

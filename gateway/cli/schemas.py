@@ -20,7 +20,7 @@ __all__ = ["app_tools", "schemas_command"]
 @click.option("--typescript", is_flag=True, help="TypeScript declarations instead of JSON Schema.")
 def schemas_command(app: str | None, typescript: bool) -> None:
     """Print the shapes of the wire; with APP, a Gateway object as `module:name`, also those of its tools and events."""
-    tools = None if app is None else app_tools(load_gateway(app).tools.visible())
+    tools = None if app is None else app_tools(load_gateway(app).tools.all())
     text = wire_typescript(tools) if typescript else json_text(wire_schema(tools))
     click.echo(text, nl=False)
 

@@ -6,7 +6,9 @@ nothing of the call goes out any more: late emits are dropped and counted (contr
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from time import monotonic, time, time_ns
@@ -14,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.errors import PayloadError
 from gateway.execution.names import check_event_name
-from gateway.run.pacing import ProgressPacer
+from gateway.execution.signals import AbortSignal
+from gateway.run.pacing import ProgressPacer, as_number
 from gateway.run.records import CallRecord
 from gateway.run.stage import END
 from gateway.wire import events
@@ -42,24 +45,30 @@ class Call:
     """
 
     __slots__ = (
+        "_nested",
         "_paced",
         "_pacer",
         "_pacing",
+        "_percent",
         "_record",
         "_started",
         "arguments",
         "call_id",
         "closed",
         "custom",
+        "dropped",
         "held",
         "output",
+        "parent",
         "parent_message_id",
         "refused",
         "run",
         "signal",
+        "still_running",
         "timeout",
         "tool",
         "tool_name",
+        "work",
     )
 
     def __init__(
@@ -69,8 +78,9 @@ class Call:
         tool_name: str,
         tool: Tool | None,
         arguments: Mapping[str, Any],
-        timeout: float,
+        timeout: float | None = None,
         *,
+        parent: Call | None = None,
         refused: ToolOutput | None = None,
         parent_message_id: str | None = None,
         held: bool = False,
@@ -84,16 +94,36 @@ class Call:
         self.refused = refused
         self.parent_message_id = parent_message_id
         self.held = held
-        self.signal = run.signal.child()
+        self.parent = parent
+        self.signal: AbortSignal = run.signal.child() if parent is None else parent.signal.child()
         self.closed = False
+        self.still_running = False
+        self.dropped = False
+        self.work: asyncio.Future[Any] | None = None
         self.output: ToolOutput | None = None
-        self.custom = CustomWriter(call_id, tool_name, END)
+        self.custom = CustomWriter(call_id, tool_name, END, None if parent is None else parent.call_id)
+        self._nested = 0
+        self._percent = False
         self._pacer = ProgressPacer()
         self._pacing = threading.Lock()
         self._paced = False
         self._started = monotonic()
         self._record = CallRecord(call_id, tool_name)
-        run.calls[call_id] = self
+        if parent is None:
+            run.calls[call_id] = self
+
+    def nest(self, tool_name: str, arguments: Mapping[str, Any], timeout: float | None) -> Call:
+        """A call inside this one, under its signal: not in the model's history, so only CUSTOM events tell of it."""
+        self._nested += 1
+        return Call(self.run, f"{self.call_id}/{self._nested}", tool_name, None, arguments, timeout, parent=self)
+
+    @property
+    def limit(self) -> float:
+        """Its time limit in seconds, 0 for ever: the caller's, else the tool's, else the gateway's."""
+        if self.timeout is not None:
+            return self.timeout
+        own = None if self.tool is None else self.tool.timeout
+        return self.run.settings.tool_timeout if own is None else own
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -105,6 +135,8 @@ class Call:
         self._started = monotonic()
         now = time()
         ms = int(now * 1000)
+        if self.parent is not None:
+            return
         self._record = CallRecord(self.call_id, self.tool_name, "running", now, open=True)
         run = self.run
         run.write(events.tool_call_start(ms, self.call_id, self.tool_name, self.parent_message_id))
@@ -113,8 +145,12 @@ class Call:
         run.write(events.tool_call_end(ms, self.call_id))
         run.save_call(self._record)
 
-    def finish(self, output: ToolOutput, *, still_running: bool = False) -> None:
+    def finish(self, output: ToolOutput) -> None:
         """`tool.result` and TOOL_CALL_RESULT; the last progress goes out before them."""
+        self.output = output
+        if self.run.machine.over:  # a nested call that outlived its run: nobody is there to hear of it
+            self.closed = True
+            return
         now = time()
         ms = int(now * 1000)
         wire = output.to_wire()
@@ -123,17 +159,19 @@ class Call:
         if error := (output.structured_content or {}).get("error") if output.is_error else None:
             value["error"] = {"code": error["code"], "message": output.text, "retryable": error["retryable"]}
         value["durationMs"] = round((monotonic() - self._started) * 1000)
-        if still_running:
+        if self.still_running:
             value["stillRunning"] = True
         with self._pacing:
             if (last := self._pacer.take(monotonic(), force=True)) is not None:
                 self._add_progress(last)
             self.close()
+        self.signal.detach()
+        if self.parent is not None:
+            self.run.write(events.custom(ms, "tool.result", value, {"parentToolCallId": self.parent.call_id}))
+            return
         self.run.write(events.custom(ms, "tool.result", value))
         self.run.write(events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error))
-        self.output = output
         self.run.save_call(CallRecord(self.call_id, self.tool_name, output.status, self._record.started_at, now))
-        self.signal.detach()
 
     def close(self) -> None:
         """From now on nothing of the tool goes out; what it emitted before does."""
@@ -167,7 +205,7 @@ class Call:
             self.replaced(changes)
         if len(value) <= self.run.settings.max_event_bytes:
             return value
-        self.replaced([Change("too_large", "$")])
+        self._count([Change("too_large", "$")])
         return b'{"$too_large":%d}' % len(value)
 
     def _add(self, head: bytes, fields: bytes, tail: bytes, batch: bool = False) -> None:
@@ -179,8 +217,8 @@ class Call:
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Takes a report; at most one in 50 ms goes out, the last one always (contract 4.4)."""
-        progress = _number("progress", progress)
-        total = None if total is None else _number("total", total)
+        progress = as_number("progress", progress)
+        total = None if total is None else as_number("total", total)
         if message is not None and not isinstance(message, str):
             raise TypeError(f"The message of a progress report is a str, not {type(message).__name__}.")
         with self._pacing:
@@ -191,6 +229,11 @@ class Call:
             elif not self._paced:
                 self._paced = True
                 self.run.soon(self._pace)
+
+    def update(self, message: str, percent: float | None = None) -> None:
+        """A task's progress: a message, and a part of 100 once that is known."""
+        self._percent = self._percent or percent is not None
+        self.progress(math.nan if percent is None else percent, 100 if self._percent else None, message)
 
     def _pace(self) -> None:
         """Waits on the loop until the kept report is due, then sends what is the last one by then."""
@@ -211,6 +254,9 @@ class Call:
         """Counts what JSON could not hold, and logs each place once a tool; raises under `strict_payloads`."""
         if self.run.settings.strict_payloads:
             raise PayloadError(changes[0].path, changes[0].kind)
+        self._count(changes)
+
+    def _count(self, changes: Sequence[Change]) -> None:
         for change in changes:
             self.run.counts.add(f"payload_replaced.{change.kind}")
             place = (self.tool_name, change.path)
@@ -229,12 +275,3 @@ def _mapping(value: object) -> Mapping[Any, Any]:
         return as_mapping(value)
     except TypeError:
         return {"value": value}
-
-
-def _number(what: str, value: object) -> float:
-    """Any real number as int or float; numpy's and Decimal's too."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
-        raise TypeError(f"The {what} of a progress report is a number, not {type(value).__name__}.")
-    return float(value)

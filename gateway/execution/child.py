@@ -30,6 +30,7 @@ from gateway.execution.outcomes import error_of, output_of
 from gateway.execution.pipes import CHANGES, EMIT, FLUSH, LOG, PROGRESS, RESULT, TRACEBACK, pack
 from gateway.execution.signals import AbortSignal
 from gateway.execution.tools import Tool, tool
+from gateway.run.pacing import as_number
 from gateway.wire.codec import Change, encode
 from gateway.wire.events import CustomWriter
 
@@ -134,7 +135,7 @@ class ProcessContext:
         """Report how far the tool is, in any unit, from any thread; a lower or NaN one keeps the last."""
         if message is not None and not isinstance(message, str):
             raise TypeError(f"The message of a progress report is a str, not {type(message).__name__}.")
-        report = [_number("progress", progress), None if total is None else _number("total", total), message]
+        report = [as_number("progress", progress), None if total is None else as_number("total", total), message]
         # Not our encoder: NaN has a meaning here, and never leaves the gateway.
         self._outbox.put(pack(PROGRESS, json.dumps(report).encode()))
 
@@ -178,14 +179,6 @@ def _auth(fields: Mapping[str, Any] | None) -> AuthContext | None:
         return None
     lists = {"scopes": frozenset(fields["scopes"]), "audience": tuple(fields["audience"])}
     return AuthContext(**{**fields, **lists})
-
-
-def _number(what: str, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
-        raise TypeError(f"The {what} of a progress report is a number, not {type(value).__name__}.")
-    return float(value)
 
 
 def main(frames: socket.socket, control: socket.socket, handshake: dict[str, Any]) -> None:

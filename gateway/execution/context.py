@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping, MutableMapping
+from collections.abc import Awaitable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from gateway.errors import NotAvailable
+from gateway.execution.capabilities import Capabilities, Capability
 from gateway.execution.live import FULL
+from gateway.execution.middleware import ToolCall
+from gateway.execution.outcomes import ToolOutput
 from gateway.execution.signals import AbortSignal
+from gateway.execution.task_context import TaskContext
 from gateway.wire.codec import FLAT, FLAT_OPTIONS, dumps
+from gateway.wire.events import custom
 
 if TYPE_CHECKING:
     from gateway.execution.call import Call
+    from gateway.execution.executor import Executor
 
-__all__ = ["AuthContext", "Caller", "ToolContext"]
+__all__ = ["AuthContext", "Caller", "ToolContext", "TraceContext"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,15 @@ class AuthContext:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceContext:
+    """The W3C trace context of the starting request: `traceparent`, and the two that may come with it."""
+
+    traceparent: str
+    tracestate: str | None = None
+    baggage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """What a run knows of the request that started it; the same for all of its calls."""
 
@@ -48,12 +66,13 @@ class Caller:
     auth: AuthContext | None = None
     address: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    trace: TraceContext | None = None
 
     @property
     def session_label(self) -> str:
         """For logs: the subject in clear, a session (it is a secret) only as a hash."""
-        subject = "anonymous" if self.auth is None else f"subject {self.auth.subject!r}"
-        return f"{subject}, session {sha256(self.session_id.encode()).hexdigest()[:12]}"
+        subject = "-" if self.auth is None else repr(self.auth.subject)
+        return f"subject={subject} session={sha256(self.session_id.encode()).hexdigest()[:12]}"
 
 
 class CallLogger(logging.LoggerAdapter[logging.Logger]):
@@ -74,6 +93,8 @@ class ToolContext:
         "_add",
         "_call",
         "_caller",
+        "_capabilities",
+        "_executor",
         "_heads",
         "_limit",
         "_logger",
@@ -84,9 +105,11 @@ class ToolContext:
         "context",
     )
 
-    def __init__(self, call: Call, caller: Caller, context: Any = None) -> None:
+    def __init__(self, call: Call, caller: Caller, context: Any = None, executor: Executor | None = None) -> None:
         self._call = call
         self._caller = caller
+        self._executor = executor
+        self._capabilities = Capabilities()
         self._logger: CallLogger | None = None
         # What emitting needs, one step away instead of three.
         self._run = call.run
@@ -100,9 +123,9 @@ class ToolContext:
         self.context = context
 
     @property
-    def run_id(self) -> str:
-        """Id of the run this call belongs to."""
-        return self._call.run.key.run_id
+    def run_id(self) -> str | None:
+        """Id of the run this call belongs to; None for a call that an adapter made without a run."""
+        return None if self._run.unheard else self._run.key.run_id
 
     @property
     def thread_id(self) -> str:
@@ -236,6 +259,55 @@ class ToolContext:
         return None
 
     @property
-    def task(self) -> None:
-        """None: this call is not a task."""
-        return None
+    def task(self) -> TaskContext | None:
+        """This call as a task; None when the tool says `task_support="forbidden"`."""
+        tool = self._call.tool
+        return None if tool is None or tool.task_support == "forbidden" else TaskContext(self._call)
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The caller's W3C trace context, if it sent a valid one."""
+        return self._caller.trace
+
+    def provide(self, capability: Capability[T], value: T) -> None:
+        """Gives a capability to what comes after: other middleware, and the tool."""
+        self._capabilities.provide(capability, value)
+
+    def get(self, capability: Capability[T]) -> T:
+        """What a middleware provided; raises `CapabilityError` when none did."""
+        return self._capabilities.get(capability)
+
+    def get_optional(self, capability: Capability[T]) -> T | None:
+        """What a middleware provided, or None."""
+        return self._capabilities.get_optional(capability)
+
+    async def enable_tools(self, names: Iterable[str]) -> None:
+        """Makes tools visible for this session; for this run only, when the caller has no session.
+
+        Raises `ValueError` for an unknown name. It never grants a scope. Viewers hear of it by `tools.changed`.
+        """
+        await self._switch(names, on=True)
+
+    async def disable_tools(self, names: Iterable[str]) -> None:
+        """Hides tools from this session: neither listed nor callable. As `enable_tools` otherwise."""
+        await self._switch(names, on=False)
+
+    def get_visible_tools(self) -> frozenset[str] | None:
+        """Names of the tools that are there for this session; None when it has no rule of its own."""
+        return self._run.tools.names()
+
+    async def _switch(self, names: Iterable[str], *, on: bool) -> None:
+        changed = await self._run.tools.switch(names, on=on)
+        if not self._call.closed:
+            self._run.write(custom(time_ns() // 1_000_000, "tools.changed", changed))
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], timeout: float | None = None) -> ToolOutput:
+        """Calls another tool inside this run, under the same signal; never raises for an outcome.
+
+        `timeout` is seconds, 0 for ever, None the tool's own. Its events carry `<this call>/<n>` as `toolCallId`; it is
+        not part of the conversation. For the loop's own thread. Source: contract 4.2.
+        """
+        if self._executor is None:
+            raise NotAvailable("call_tool is not available here.")
+        nested = self._call.nest(name, ToolCall(name, arguments).arguments, timeout)
+        return await self._executor.execute(nested, self._caller, self.context)

@@ -17,6 +17,7 @@ from gateway.execution import outcomes
 from gateway.execution.bodies import Body, ProcessBody, TaskBody, ThreadBody, settled
 from gateway.execution.call import Call
 from gateway.execution.context import Caller, ToolContext
+from gateway.execution.middleware import Middleware, ToolCall, onion
 from gateway.execution.outcomes import WHAT_ENDED, ToolOutput
 from gateway.execution.process_call import process_job
 from gateway.execution.processes import ProcessDied, ProcessJob
@@ -41,33 +42,90 @@ class Spawn(Protocol):
 class Executor:
     """Executes calls; one per worker. `spawn` keeps what goes on after a result: unwinding."""
 
-    def __init__(self, threads: ThreadPool, spawn: Spawn, stop_grace: float) -> None:
+    def __init__(
+        self, threads: ThreadPool, spawn: Spawn, stop_grace: float, middleware: Sequence[Middleware] = ()
+    ) -> None:
         self._threads = threads
         self._spawn = spawn
         self._grace = stop_grace
+        self._middleware = middleware
 
     async def execute(self, call: Call, caller: Caller, context: Any) -> ToolOutput:
         """Begins the call, runs it, sends its result, and returns it."""
-        tool = call.tool
         call.begin()
-        if call.signal.aborted:
-            return self._finish(call, self._aborted(call))
-        if call.refused is not None or tool is None:
-            return self._finish(call, call.refused or outcomes.unavailable(call.tool_name))
+        clock: asyncio.TimerHandle | None = None
         try:
-            return await self._run(tool, call, ToolContext(call, caller, context))
+            if call.tool is None and call.refused is None:
+                await call.run.tools.refresh()
+                call.tool = call.run.tools.get(call.tool_name)
+            if call.signal.aborted:
+                output = self._aborted(call)
+            elif call.refused is not None or call.tool is None:
+                output = call.refused or outcomes.unavailable(call.tool_name)
+            else:
+                clock = _start_clock(call)
+                output = await self._through(call.tool, call, ToolContext(call, caller, context, self))
         except asyncio.CancelledError:
             # From outside. Nobody waits for the code any more, but a call that was begun is answered.
             call.signal.abort("shutdown")
-            self._finish(call, self._aborted(call))
+            call.finish(self._aborted(call))
             raise
+        finally:
+            if clock is not None:
+                clock.cancel()
+        call.finish(output)
+        return output
+
+    async def _through(self, tool: Tool, call: Call, ctx: ToolContext) -> ToolOutput:
+        """The call through its middleware, which may hang, raise, and make several calls of one or none."""
+        if not self._middleware:
+            return await self._run(tool, call, ctx)
+        answers: list[ToolOutput] = []
+
+        async def innermost(given: ToolCall) -> ToolOutput:
+            call.arguments = given.arguments
+            answers.append(await self._run(tool, call, ctx))
+            return answers[-1]
+
+        def invoke() -> Any:
+            return onion(self._middleware, ctx, innermost)(ToolCall(call.tool_name, dict(call.arguments)))
+
+        body = TaskBody(_run_async(invoke, call), cooperative=True, name=f"middleware of {call.call_id}")
+        call.work = body.future
+        try:
+            await self._watch(body, call)
+            if not body.future.done():
+                # Stopped: the tool inside is ended by itself, and what is around it gets as long for its own part.
+                await body.unwind(2 * self._grace)
+        except asyncio.CancelledError:
+            body.abandon()
+            raise
+        return self._of_middleware(tool, call, body, answers)
+
+    def _of_middleware(self, tool: Tool, call: Call, body: Body, answers: list[ToolOutput]) -> ToolOutput:
+        answer = settled(body.future) if body.future.done() else None
+        if answer is not None and not answer.aborted_first:
+            if isinstance(answer, Raised):
+                return self._raised(tool, call, answer.error)
+            return _fitting(call, outcomes.recode(answer.value))
+        if answers and not call.dropped:
+            return answers[-1]  # the tool had answered before the Stop
+        if answer is None:
+            body.abandon()
+            call.still_running = True
+        return self._aborted(call)
 
     async def _run(self, tool: Tool, call: Call, ctx: ToolContext) -> ToolOutput:
+        if call.signal.aborted:
+            call.dropped = True
+            return self._aborted(call)
         try:
             body = await self._start(tool, call, ctx)
         except (OSError, RuntimeError) as error:  # the system gives no thread or process
             logger.warning("Tool %s could not be started", tool.name, exc_info=error)
-            return self._finish(call, outcomes.error_of(error))
+            return outcomes.error_of(error)
+        if not self._middleware:
+            call.work = body.future
         try:
             await self._watch(body, call)
             return await self._outcome(tool, call, body)
@@ -97,28 +155,27 @@ class Executor:
 
     async def _watch(self, body: Body, call: Call) -> None:
         """Returns when the code has ended or the signal is aborted, by the clock or by somebody."""
-        loop = asyncio.get_running_loop()
-        aborted = loop.create_future()
+        aborted = asyncio.get_running_loop().create_future()
         remove = call.signal.on_abort(lambda _: call.run.soon(partial(_resolve, aborted)))
-        clock = loop.call_later(call.timeout, _expire, body, call) if call.timeout else None
         try:
             await asyncio.wait({body.future, aborted}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             remove()
-            if clock is not None:
-                clock.cancel()
 
     async def _outcome(self, tool: Tool, call: Call, body: Body) -> ToolOutput:
         if (answer := _answer(body)) is not None:
-            return self._finish(call, self._answered(tool, call, answer, body.changes))
+            return self._answered(tool, call, answer, body.changes)
         if call.signal.reason == "timeout":
             # The result goes out at once; the code may go on unwinding, watched by nobody but the executor.
+            call.dropped = True
             self._spawn(self._unwind_alone(body, call), name=f"unwind {call.call_id}")
-            return self._finish(call, self._aborted(call))
+            return self._aborted(call)
         ended = await self._unwind(body, call)
         if (answer := _answer(body)) is not None:
-            return self._finish(call, self._answered(tool, call, answer, body.changes))
-        return self._finish(call, self._aborted(call), still_running=not ended)
+            return self._answered(tool, call, answer, body.changes)
+        call.dropped = True
+        call.still_running = not ended
+        return self._aborted(call)
 
     async def _unwind_alone(self, body: Body, call: Call) -> None:
         try:
@@ -147,8 +204,7 @@ class Executor:
                 call.replaced(changes)
         except (ToolError, PayloadError) as error:
             return outcomes.error_of(error)
-        limit = call.run.settings.max_result_bytes
-        return outcomes.too_large(limit) if len(encode(output.to_wire())) > limit else output
+        return _fitting(call, output)
 
     def _raised(self, tool: Tool, call: Call, error: BaseException) -> ToolOutput:
         if isinstance(error, ProcessDied):
@@ -166,12 +222,8 @@ class Executor:
         if reason == "user":
             return outcomes.cancelled()
         if reason == "timeout":
-            return outcomes.timed_out(call.tool_name, call.timeout, retryable=retryable)
+            return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
         return outcomes.interrupted(call.tool_name, WHAT_ENDED[reason], retryable=retryable)
-
-    def _finish(self, call: Call, output: ToolOutput, *, still_running: bool = False) -> ToolOutput:
-        call.finish(output, still_running=still_running)
-        return output
 
 
 async def _reap(job: ProcessJob, call: Call) -> None:
@@ -186,9 +238,22 @@ async def _reap(job: ProcessJob, call: Call) -> None:
         call.run.counts.add("late_emits", job.late_emits)
 
 
-def _expire(body: Body, call: Call) -> None:
-    """The clock rang. An answer that arrives in this very turn of the loop wins, so look once more after it."""
-    asyncio.get_running_loop().call_soon(lambda: body.future.done() or call.signal.abort("timeout"))
+def _start_clock(call: Call) -> asyncio.TimerHandle | None:
+    if not call.limit:
+        return None
+    loop = asyncio.get_running_loop()
+    # An answer that arrives in the very turn in which the clock rings wins, so look once more after it.
+    return loop.call_later(call.limit, loop.call_soon, partial(_expire, call))
+
+
+def _expire(call: Call) -> None:
+    if call.work is None or not call.work.done():
+        call.signal.abort("timeout")
+
+
+def _fitting(call: Call, output: ToolOutput) -> ToolOutput:
+    limit = call.run.settings.max_result_bytes
+    return outcomes.too_large(limit) if len(encode(output.to_wire())) > limit else output
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

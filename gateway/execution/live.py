@@ -30,6 +30,7 @@ from gateway.wire.codec import encode
 
 if TYPE_CHECKING:
     from gateway.execution.call import Call
+    from gateway.execution.session_tools import SessionTools
 
 __all__ = ["ENDINGS", "Counts", "LiveRun"]
 
@@ -76,13 +77,27 @@ class Flushed:
 class LiveRun:
     """See the module. `done` is set when the terminal event is in the store."""
 
-    def __init__(self, record: RunRecord, writer: RunWriter, settings: Settings, counts: Counts | None = None) -> None:
+    def __init__(
+        self,
+        record: RunRecord,
+        writer: RunWriter,
+        settings: Settings,
+        counts: Counts | None = None,
+        tools: SessionTools | None = None,
+        *,
+        unheard: bool = False,
+    ) -> None:
         self.machine = RunMachine(record)
         self.writer = writer
         self.stage = Stage()
         self.taking = False
         self.closed_tails: set[bytes] = set()
         self.settings = settings
+        self._tools = tools
+        #: A run that only carries one call of an adapter: nobody can see or stop it.
+        self.unheard = unheard
+        #: Who started it, as the log says it.
+        self.who = ""
         self.signal = AbortSignal()
         self.calls: dict[str, Call] = {}
         # The worker's own: a tool that goes on after the end of its run is still counted.
@@ -107,6 +122,13 @@ class LiveRun:
     @property
     def record(self) -> RunRecord:
         return self.machine.record
+
+    @property
+    def tools(self) -> SessionTools:
+        """The tools that are there for whoever started it."""
+        if self._tools is None:
+            raise RuntimeError("This run was started without a catalogue.")
+        return self._tools
 
     @property
     def has_work(self) -> bool:

@@ -1,7 +1,7 @@
 """The onion around every call: guards, interceptors and filters are one thing, functions of the next one.
 
-A middleware may refuse (`AccessDenied`), change the call, provide capabilities, replace the output, or catch what another
-one raised. It runs on the loop, for tools of every kind. Source: contract 2.3.
+A middleware may refuse (`AccessDenied`), change the call, provide capabilities, replace the output, or catch what
+another one raised. It runs on the loop, for tools of every kind. Source: contract 2.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tools of a gateway by name, and the one rule for whether a tool is there."""
+"""The tools of a gateway by name. Whether a tool is there for somebody is the matter of `session_tools`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Registry"]
 
 
 class Registry:
-    """Tools by name. A tool that is not available is absent everywhere: not listed, not callable (contract 2.3)."""
+    """Tools by name, each name once."""
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -27,10 +27,9 @@ class Registry:
         return made
 
     def get(self, name: str) -> Tool | None:
-        """The tool, if it is there."""
-        found = self._tools.get(name)
-        return found if found is not None and found.available else None
+        """The tool of this name."""
+        return self._tools.get(name)
 
-    def visible(self) -> list[Tool]:
-        """The tools that are there, in the order they were added."""
-        return [item for item in self._tools.values() if item.available]
+    def all(self) -> list[Tool]:
+        """The tools in the order they were added."""
+        return list(self._tools.values())

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import monotonic, time
@@ -20,6 +20,8 @@ from gateway.errors import TooMany, Unavailable
 from gateway.execution.context import Caller
 from gateway.execution.executor import Executor
 from gateway.execution.live import ENDINGS, Counts, LiveRun
+from gateway.execution.middleware import Middleware
+from gateway.execution.session_tools import SessionTools
 from gateway.execution.threads import ThreadPool
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
@@ -42,7 +44,7 @@ class RunSpec:
 
     `prepare` registers its calls, before anybody can stop it; `job` runs them and returns the result. `context` makes
     what tools see as `ctx.context`, entered for the run's life. `fingerprint` tells equal requests;
-    `messages` is the JSON of the history that an agent's request brought.
+    `messages` is the JSON of the history that an agent's request brought; `tools` are those of the session.
     """
 
     key: RunKey
@@ -57,18 +59,19 @@ class RunSpec:
     on_disconnect: str | None = None
     disconnect_grace: float | None = None
     messages: bytes | None = None
+    tools: SessionTools | None = None
 
 
 class Supervisor:
     """See the module. Made and used on one loop."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, middleware: Sequence[Middleware] = ()) -> None:
         self.settings = settings
         self.store = store
         self.worker = secrets.token_hex(8)
         self.draining = False
         self.threads = ThreadPool(settings.max_threads)
-        self.executor = Executor(self.threads, self.spawn, settings.stop_grace)
+        self.executor = Executor(self.threads, self.spawn, settings.stop_grace, middleware)
         self.counts = Counts()
         self._runs: dict[RunKey, LiveRun] = {}
         self._per_session: Counter[str] = Counter()
@@ -127,10 +130,11 @@ class Supervisor:
         created = await self.store.create(record, spec.fingerprint, self.worker)
         if created.lease is None:
             return created.record, False
-        run = LiveRun(record, self.store.writer(created.lease), self.settings, self.counts)
+        run = LiveRun(record, self.store.writer(created.lease), self.settings, self.counts, spec.tools)
         run.on_disconnect = spec.on_disconnect or run.on_disconnect
         if spec.disconnect_grace is not None:
             run.disconnect_grace = spec.disconnect_grace
+        run.who = spec.caller.session_label
         spec.prepare(run)
         self._runs[spec.key] = run
         self._per_session[_limit_key(spec)] += 1
@@ -150,14 +154,18 @@ class Supervisor:
 
     async def _run(self, run: LiveRun, spec: RunSpec) -> None:
         began = monotonic()
-        audit.info("run %s started: agent %s, %s", run.key.label, spec.agent, spec.caller.session_label)
+        who, tools = spec.caller.session_label, ",".join(call.tool_name for call in run.calls.values())
+        audit.info("run %s started: agent=%s tools=%s %s", run.key.label, spec.agent, tools, who)
         try:
             await self._work(run, spec)
         finally:
             await run.finished()
             self._forget(run, spec)
             duration = monotonic() - began
-            audit.info("run %s ended: %s after %.3f s", run.key.label, run.record.status, duration)
+            status = run.record.status
+            audit.info(
+                "run %s ended: status=%s tools=%s %s duration=%.3fs", run.key.label, status, tools, who, duration
+            )
 
     async def _work(self, run: LiveRun, spec: RunSpec) -> None:
         """The job and its terminal event; a failure of our own or of `context` is `internal`, its text hidden."""
@@ -231,7 +239,8 @@ class Supervisor:
     def _carry_out(self, run: LiveRun, request: StopRequest) -> None:
         if request.call_id is None:
             if run.stop(request.reason, request.message):
-                audit.info("run %s stopped: %s", run.key.label, request.reason)
+                tools = ",".join(call.tool_name for call in run.calls.values())
+                audit.info("run %s stopped: reason=%s tools=%s %s", run.key.label, request.reason, tools, run.who)
         elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
             call.signal.abort(request.reason)
 

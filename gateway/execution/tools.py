@@ -123,9 +123,9 @@ class Tool(Generic[P, R]):
         return f"<Tool {self.name!r}>"
 
     @property
-    def available(self) -> bool:
-        """False while a rule is set that this gateway cannot enforce: the tool is absent, never unguarded."""
-        return not (self.needs_approval or self.requires or self.visibility == "hidden")
+    def enforceable(self) -> bool:
+        """False while it needs an approval, which this gateway cannot ask for: it is absent, never unguarded."""
+        return self.needs_approval is False
 
     @property
     def retryable(self) -> bool:

@@ -51,12 +51,13 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
         agent=agent,
         fingerprint=fingerprint(f"agents/{agent}", agent_input.parsed),
         caller=who,
-        prepare=partial(_prepare, engine, pending),
+        prepare=partial(_prepare, pending),
         job=CallsJob(who, parallel=engine.settings.parallel_tool_calls),
         context=partial(engine.context_for, request),
         parent_run_id=agent_input.input.parent_run_id,
         on_disconnect=agent_input.props.on_disconnect,
         disconnect_grace=agent_input.props.disconnect_grace,
+        tools=await engine.session_tools(identity),
         messages=encode(agent_input.wire["messages"]),
     )
 
@@ -70,20 +71,17 @@ def _metadata(agent_input: AgentInput) -> dict[str, Any]:
     }
 
 
-def _prepare(engine: Engine, pending: list[PendingCall], run: LiveRun) -> None:
+def _prepare(pending: list[PendingCall], run: LiveRun) -> None:
     for call in pending:
-        tool = engine.tools.get(call.tool_name)
         arguments, refused = _arguments(call)
-        timeout = engine.settings.tool_timeout if tool is None or tool.timeout is None else tool.timeout
         # Known before it starts, so that it can be stopped while it waits for the one before it.
         run.machine.set_call(CallRecord(call.call_id, call.tool_name))
         Call(
             run,
             call.call_id,
             call.tool_name,
-            tool,
+            None,  # looked up when it starts: a call before it may switch tools on and off
             arguments,
-            timeout,
             refused=refused,
             parent_message_id=call.message_id,
             held=call.held,

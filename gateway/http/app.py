@@ -6,7 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -16,20 +16,24 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, Unauthenticated
 from gateway.execution.context import AuthContext
+from gateway.execution.middleware import Middleware, ToolCall
+from gateway.execution.outcomes import ToolOutput
 from gateway.execution.registry import Registry
+from gateway.execution.signals import AbortSignal
 from gateway.execution.tools import Tool
 from gateway.http.engine import Engine
 from gateway.http.guard import check_address, check_host, check_origin, cors_headers, preflight
 from gateway.http.page import page_routes
 from gateway.http.responses import HEADERS, REQUEST_ID, error_response
 from gateway.http.routes import Routes
-from gateway.http.sessions import AUTH
+from gateway.http.sessions import AUTH, SHOWN_HEADERS
 from gateway.http.stream import RAW_SEND
 from gateway.http.tickets import opens_with_ticket, take_ticket
 from gateway.settings import Settings
 
 __all__ = ["Gateway"]
 
+M = TypeVar("M", bound=Middleware)
 Authenticate = Callable[[HTTPConnection], Awaitable[AuthContext | None]]
 
 # What a load balancer asks, which has no credentials and learns nothing.
@@ -42,11 +46,11 @@ class Gateway:
     """Runs tools for browsers: an ASGI application to serve or to mount, no lifespan needed.
 
     `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `context` is what
-    tools see as `ctx.context`: a value, a callable of the starting connection, or an async context manager that is
-    entered for the run's life; `authenticate` says who calls, and without it only this machine is served. Every other
-    keyword is a field of `Settings`, read at start-up: it beats the environment and is beaten by the command line.
-    Raises `TypeError` for an unknown keyword, `ValueError` for two tools of one
-    name. Source: contract 1 and 2.
+    tools see as `ctx.context`: a value, a callable of the starting connection (None for a call without one), or an
+    async context manager that is entered for the run's life; `middleware` is around every call; `authenticate` says
+    who calls, and without it only this machine is served. Every other keyword is a field of `Settings`, read at
+    start-up: it beats the environment and is beaten by the command line. Raises `TypeError` for an unknown keyword,
+    `ValueError` for two tools of one name. Source: contract 1 and 2.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Gateway:
         tools: Iterable[Tool | Callable[..., Any]] = (),
         *,
         context: Any = None,
+        middleware: Iterable[Middleware] = (),
         authenticate: Authenticate | None = None,
         **options: Any,
     ) -> None:
@@ -62,6 +67,7 @@ class Gateway:
             raise TypeError(f"Gateway has no setting {', '.join(unknown)}.")
         self.tools = Registry(tools)
         self._context = context
+        self._middleware = list(middleware)
         self._authenticate = authenticate
         self._options = options
         self._engine: Engine | None = None
@@ -73,6 +79,31 @@ class Gateway:
         if self._engine is not None:
             raise RuntimeError("The gateway runs already.")
         self._options = {**self._options, **options}
+
+    def middleware(self, function: M) -> M:
+        """`@gateway.middleware`: adds `async def m(ctx, call, call_next) -> ToolOutput` around every call, innermost.
+
+        It may raise `AccessDenied`, pass on another `ToolCall`, return another output, provide capabilities.
+        """
+        self._middleware.append(function)
+        return function
+
+    async def call_tool(
+        self,
+        call: ToolCall,
+        *,
+        signal: AbortSignal | None = None,
+        timeout: float | None = None,
+        auth: AuthContext | None = None,
+        session: str | None = None,
+    ) -> ToolOutput:
+        """Calls a tool of this gateway without a run, for adapters; never raises for an outcome.
+
+        `signal` is a Stop of the caller's, `timeout` seconds (0 for ever, None the tool's own), `auth` who calls (for
+        `requires`), `session` whose tool visibility holds. What the tool emits is dropped. Source: contract 2.3.
+        """
+        engine = self._engine or await self.startup()
+        return await engine.call_tool(call, signal=signal, timeout=timeout, auth=auth, session=session)
 
     def tool(self, function: Callable[..., Any]) -> Tool:
         """`@gateway.tool`: adds a function as a tool."""
@@ -92,7 +123,7 @@ class Gateway:
         """Opens store and supervisor; a lifespan or the first request does it, and once is enough."""
         async with self._starting:
             if self._engine is None:
-                engine = Engine(Settings(**self._options), self.tools, self._context)
+                engine = Engine(Settings(**self._options), self.tools, self._context, self._middleware)
                 await engine.open()
                 routes = Routes(engine).table()
                 if engine.settings.page:
@@ -142,6 +173,7 @@ class Gateway:
     async def _admit(self, connection: HTTPConnection, settings: Settings) -> Response | None:
         """Raises what refuses a request before any route sees it; answers a CORS preflight."""
         connection.scope[HEADERS].update(cors_headers(connection, settings))  # a page may read why it is refused
+        connection.scope[SHOWN_HEADERS] = frozenset(name.lower() for name in settings.shown_headers)
         check_host(connection, settings)
         check_address(connection, settings, authenticates=self.authenticates)
         if (granted := preflight(connection, settings)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.execution.registry import Registry
+from gateway.execution.session_tools import SessionTools
 from gateway.settings import Settings
 
 __all__ = ["agent_item", "capabilities"]
@@ -15,7 +15,7 @@ def agent_item(name: str) -> dict[str, Any]:
     return {"name": name, "description": "Runs the tool calls that the last assistant message left unanswered."}
 
 
-def capabilities(settings: Settings, tools: Registry) -> dict[str, Any]:
+def capabilities(settings: Settings, tools: SessionTools) -> dict[str, Any]:
     """`AgentCapabilities` of the official protocol, for the built-in agent and for the gateway as a whole."""
     execution: dict[str, Any] = {"codeExecution": False}
     if settings.run_timeout:
@@ -27,7 +27,7 @@ def capabilities(settings: Settings, tools: Registry) -> dict[str, Any]:
             "supported": True,
             "items": [
                 {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-                for tool in tools.visible()
+                for tool in tools.all()
             ],
             "parallelCalls": settings.parallel_tool_calls,
             "clientProvided": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from inspect import isawaitable
 from typing import Any
@@ -12,9 +12,16 @@ from typing import Any
 from starlette.requests import HTTPConnection, Request
 
 from gateway.errors import NotFound
+from gateway.execution.context import AuthContext
+from gateway.execution.direct import direct_caller, run_unheard
+from gateway.execution.emitter import default_emitter
+from gateway.execution.middleware import Middleware, ToolCall
+from gateway.execution.outcomes import ToolOutput
 from gateway.execution.registry import Registry
+from gateway.execution.session_tools import SessionTools
+from gateway.execution.signals import AbortSignal
 from gateway.execution.supervisor import Supervisor
-from gateway.http.sessions import identify
+from gateway.http.sessions import Identity, identify
 from gateway.http.stream import ViewerResponse, Viewers
 from gateway.http.tickets import Tickets
 from gateway.run.records import RunKey, RunRecord
@@ -30,11 +37,13 @@ logger = logging.getLogger("gateway")
 class Engine:
     """See the module. `context` is what `Gateway(context=...)` was given."""
 
-    def __init__(self, settings: Settings, tools: Registry, context: Any = None) -> None:
+    def __init__(
+        self, settings: Settings, tools: Registry, context: Any = None, middleware: Sequence[Middleware] = ()
+    ) -> None:
         self.settings = settings
         self.tools = tools
         self.store: Store = MemoryStore(settings)
-        self.supervisor = Supervisor(settings, self.store)
+        self.supervisor = Supervisor(settings, self.store, middleware)
         self.viewers = Viewers(settings.keep_alive, settings.send_timeout, settings.max_viewers_per_run)
         self.tickets = Tickets(self.store, settings.run_ttl)
         self._context = context
@@ -42,6 +51,7 @@ class Engine:
         self._exit_watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
+        default_emitter.attach(asyncio.get_running_loop())
         await self._resources.enter_async_context(self.store)
         await self.supervisor.open()
 
@@ -57,6 +67,39 @@ class Engine:
         """New runs are refused, those at work get `drain_timeout`; reads, Stop and input go on."""
         logger.info("draining: %d runs at work", self.supervisor.active)
         await self.supervisor.drain(self.settings.drain_timeout)
+
+    async def session_tools(self, identity: Identity) -> SessionTools:
+        """The tools that are there for a caller; without owner their rules hold for one run only."""
+        scopes = frozenset() if identity.auth is None else identity.auth.scopes
+        session = "" if identity.owner is None else identity.session_id
+        tools = SessionTools(self.tools, scopes, self.store, session)
+        await tools.refresh()
+        return tools
+
+    async def call_tool(
+        self,
+        call: ToolCall,
+        *,
+        signal: AbortSignal | None,
+        timeout: float | None,
+        auth: AuthContext | None,
+        session: str | None,
+    ) -> ToolOutput:
+        """See `Gateway.call_tool`."""
+        caller = direct_caller(auth, session)
+        scopes = frozenset() if auth is None else auth.scopes
+        tools = SessionTools(self.tools, scopes, self.store, session or "")
+        async with self.context_for(None) as context:
+            return await run_unheard(
+                self.supervisor.executor,
+                tools,
+                self.settings,
+                caller,
+                call,
+                context=context,
+                signal=signal,
+                timeout=timeout,
+            )
 
     async def find(self, connection: HTTPConnection, run_id: str) -> RunRecord:
         """A run that this caller may see: its own, or one that belongs to nobody. `NotFound` otherwise."""
@@ -80,7 +123,7 @@ class Engine:
         )
 
     @asynccontextmanager
-    async def context_for(self, request: Request) -> AsyncIterator[Any]:
+    async def context_for(self, request: Request | None) -> AsyncIterator[Any]:
         """What tools of a run see as `ctx.context`: a value, what a callable makes of the connection, or entered."""
         value = self._context
         if callable(value) and not hasattr(value, "__aenter__"):

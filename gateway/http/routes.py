@@ -92,8 +92,8 @@ class Routes:
         return await self.capabilities(request)
 
     async def capabilities(self, request: Request) -> Response:
-        identify(request)
-        return JSON(capabilities(self._engine.settings, self._engine.tools))
+        tools = await self._engine.session_tools(identify(request))
+        return JSON(capabilities(self._engine.settings, tools))
 
     def _agent(self, request: Request) -> str:
         agent: str = request.path_params["agent"]
@@ -104,9 +104,9 @@ class Routes:
     # -- tools --
 
     async def list_tools(self, request: Request) -> Response:
-        identify(request)
+        tools = await self._engine.session_tools(identify(request))
         default = self._engine.settings.tool_timeout
-        return JSON({"items": [tool.descriptor(default) for tool in self._engine.tools.visible()]})
+        return JSON({"items": [tool.descriptor(default) for tool in tools.all()]})
 
     async def run_tool(self, request: Request) -> Response:
         engine = self._engine

@@ -10,15 +10,19 @@ from urllib.parse import quote
 from starlette.requests import HTTPConnection
 
 from gateway.errors import RequestError
-from gateway.execution.context import AuthContext, Caller
+from gateway.execution.context import AuthContext, Caller, TraceContext
 
-__all__ = ["AUTH", "COOKIE", "Identity", "caller", "identify", "new_session"]
+__all__ = ["AUTH", "COOKIE", "SHOWN_HEADERS", "Identity", "caller", "identify", "new_session"]
 
 COOKIE = "agui_session"
 _SESSION = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
 # What tools may see of a request: nothing that could be a credential (contract 2.2).
 _HEADERS = frozenset({"accept-language", "user-agent", "x-request-id", "traceparent"})
+_NEVER = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key", "x-session-id"})
+SHOWN_HEADERS = "gateway.shown_headers"  # the configured ones, lower-case
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 AUTH = "gateway.auth"
@@ -69,7 +73,12 @@ def _session(connection: HTTPConnection) -> str | None:
 def caller(connection: HTTPConnection, identity: Identity, request_id: str, **metadata: Any) -> Caller:
     """What a run keeps of the request that starts it; `metadata` is what an agent's body adds for its tools."""
     client_request_id = connection.headers.get("x-request-id")
-    headers = {name: value for name, value in connection.headers.items() if name in _HEADERS or name.startswith("mcp-")}
+    allowed = _HEADERS | connection.scope.get(SHOWN_HEADERS, frozenset())
+    headers = {
+        name: value
+        for name, value in connection.headers.items()
+        if (name in allowed or name.startswith("mcp-")) and name not in _NEVER
+    }
     shown: dict[str, Any] = {
         "headers": headers,
         "forwarded_props": {},
@@ -86,4 +95,13 @@ def caller(connection: HTTPConnection, identity: Identity, request_id: str, **me
         address=connection.client.host if connection.client else None,
         auth=identity.auth,
         metadata=shown,
+        trace=_trace(connection),
     )
+
+
+def _trace(connection: HTTPConnection) -> TraceContext | None:
+    headers = connection.headers
+    parent = headers.get("traceparent", "").strip()
+    if not _TRACEPARENT.fullmatch(parent) or parent.startswith("ff") or "0" * 32 in parent:
+        return None
+    return TraceContext(parent, headers.get("tracestate"), headers.get("baggage"))

@@ -29,7 +29,8 @@ async def tool_spec(engine: Engine, request: Request, *, background: bool) -> Ru
     """The run that the request asks for; refusals come before anything has started."""
     identity = identify(request)
     name = request.path_params["tool"]
-    tool = engine.tools.get(name)
+    tools = await engine.session_tools(identity)
+    tool = tools.get(name)
     if tool is None:
         raise NotFound(f"No tool {name!r}.", code="tool_not_found")
     body, parsed = parse_body(ToolRunInput, await read_body(request, engine.settings.max_body_bytes))
@@ -54,6 +55,7 @@ async def tool_spec(engine: Engine, request: Request, *, background: bool) -> Ru
         parent_run_id=body.parent_run_id,
         on_disconnect=body.on_disconnect,
         disconnect_grace=body.disconnect_grace,
+        tools=tools,
     )
 
 

@@ -9,9 +9,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["INTERVAL", "ProgressPacer"]
+__all__ = ["INTERVAL", "ProgressPacer", "as_number"]
 
 INTERVAL = 0.05  # seconds; 20 reports a second are as smooth as a progress bar can look
+
+
+def as_number(what: str, value: object) -> float:
+    """Any real number as int or float, numpy's and Decimal's too; beyond a double's range it is infinite.
+
+    `TypeError` says that `what` of a report is none.
+    """
+    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"The {what} of a progress report is a number, not {type(value).__name__}.")
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf
+    return value if isinstance(value, int) else number
 
 
 class ProgressPacer:

@@ -90,9 +90,8 @@ class MemoryStore(MemoryState):
     """Runs in dictionaries; questions, visibility and tickets are in `MemoryState`."""
 
     def __init__(self, settings: Settings | None = None, *, clock: Callable[[], float] = time) -> None:
-        super().__init__()
         self._settings = settings or Settings()
-        self._clock = clock
+        super().__init__(self._settings.session_ttl, clock)
         self._runs: dict[RunKey, Entry] = {}
         self._threads: dict[str, dict[str, None]] = {}
         self._ended: OrderedDict[RunKey, None] = OrderedDict()

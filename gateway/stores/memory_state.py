@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.run.records import RunKey
@@ -15,9 +17,11 @@ NO_RULE = Visibility()
 class MemoryState:
     """The part of `MemoryStore` that has no log."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_ttl: float, clock: Callable[[], float]) -> None:
+        self._session_ttl = session_ttl
+        self._clock = clock
         self._questions: dict[RunKey, dict[str, Question]] = {}
-        self._visibility: dict[str, Visibility] = {}
+        self._visibility: OrderedDict[str, tuple[Visibility, float]] = OrderedDict()
         self._tickets: dict[str, Ticket] = {}
         self._run_tickets: dict[RunKey, list[str]] = {}
 
@@ -42,10 +46,22 @@ class MemoryState:
             del self._tickets[digest]
 
     async def visibility(self, session: str) -> Visibility:
-        return self._visibility.get(session, NO_RULE)
+        """The session's rules; asking keeps them alive for another `session_ttl`."""
+        self._forget_sessions()
+        if session not in self._visibility:
+            return NO_RULE
+        rules, _ = self._visibility.pop(session)
+        self._visibility[session] = rules, self._clock()
+        return rules
 
     async def set_visibility(self, session: str, visibility: Visibility) -> None:
-        self._visibility[session] = visibility
+        self._visibility.pop(session, None)
+        self._visibility[session] = visibility, self._clock()
+
+    def _forget_sessions(self) -> None:
+        horizon = self._clock() - self._session_ttl
+        while self._visibility and next(iter(self._visibility.values()))[1] < horizon:
+            self._visibility.popitem(last=False)
 
     async def put_ticket(self, ticket: Ticket) -> None:
         self._tickets[ticket.digest] = ticket

@@ -98,10 +98,10 @@ def tool_call_result(now: int, call_id: str, content: str, *, is_error: bool) ->
     return event
 
 
-def custom(now: int, name: str, value: Mapping[str, Any], tool_name: str | None = None) -> Event:
+def custom(now: int, name: str, value: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> Event:
     event: Event = {"type": "CUSTOM", "timestamp": now, "name": name, "value": value}
-    if tool_name is not None:
-        event["metadata"] = {"toolName": tool_name}
+    if metadata:
+        event["metadata"] = metadata
     return event
 
 
@@ -115,11 +115,14 @@ class CustomWriter:
 
     __slots__ = ("_names", "bare_tail", "own_tail", "stamped", "tail")
 
-    def __init__(self, call_id: str, tool_name: str, end: bytes = b"\n\n") -> None:
+    def __init__(self, call_id: str, tool_name: str, end: bytes = b"\n\n", parent_call_id: str | None = None) -> None:
         call, tool = encode(call_id), encode(tool_name)
-        self.bare_tail = b'"toolCallId":%b},"metadata":{"toolName":%b}}%b' % (call, tool, end)
+        nested = {} if parent_call_id is None else {"parentToolCallId": parent_call_id}
+        shown = encode({"toolName": tool_name, **nested})
+        self.bare_tail = b'"toolCallId":%b},"metadata":%b}%b' % (call, shown, end)
         self.tail = b"," + self.bare_tail
-        self.own_tail = b',"toolCallId":%b,"toolName":%b}}%b' % (call, tool, end)
+        metadata = b',"metadata":' + encode(nested) if nested else b""
+        self.own_tail = b',"toolCallId":%b,"toolName":%b}%b}%b' % (call, tool, metadata, end)
         #: Heads of this very millisecond by name; whoever sees another one clears it.
         self.stamped: dict[str, bytes] = {}
         self._names: dict[str, bytes] = {}

@@ -19,6 +19,8 @@ from gateway.execution.call import Call
 from gateway.execution.context import Caller
 from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
+from gateway.execution.registry import Registry
+from gateway.execution.session_tools import SessionTools
 from gateway.execution.supervisor import RunSpec, Supervisor, no_context
 from gateway.execution.tools import Tool
 from gateway.run.order import TERMINALS, OrderMachine
@@ -93,6 +95,7 @@ class Desk:
             prepare=prepare,
             job=job,
             context=context or partial(no_context, self.stage),
+            tools=SessionTools(Registry()),
             on_disconnect=on_disconnect,
             disconnect_grace=disconnect_grace,
         )
