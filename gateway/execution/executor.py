@@ -30,6 +30,8 @@ __all__ = ["Executor"]
 
 logger = logging.getLogger("gateway")
 
+AT_ONCE = 0.1  # seconds that middleware has to pass on the result of a call whose time is up
+
 Invoke = Callable[[], Any]
 
 
@@ -94,7 +96,13 @@ class Executor:
         call.work = body.future
         try:
             await self._watch(body, call)
-            if not body.future.done():
+            if not body.future.done() and call.signal.reason == "timeout":
+                # The tool inside has answered at once; what hangs is around it, and nobody waits for that.
+                await asyncio.wait({body.future}, timeout=AT_ONCE)
+                if not body.future.done():
+                    self._spawn(self._unwind_alone(body, call), name=f"unwind middleware of {call.call_id}")
+                    return self._aborted(call)
+            elif not body.future.done():
                 # Stopped: the tool inside is ended by itself, and what is around it gets as long for its own part.
                 await body.unwind(2 * self._grace)
         except asyncio.CancelledError:

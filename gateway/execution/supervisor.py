@@ -118,7 +118,8 @@ class Supervisor:
 
         Raises `Conflict` (`run_conflict`), `TooMany`, `Unavailable` (`draining`, `store_full`).
         """
-        self._admit(spec)
+        if await self.store.get(spec.key) is None:  # joining a run, or being told of a conflict, is never refused
+            self._admit(spec)
         record = RunRecord(
             spec.key,
             spec.thread_id,
@@ -145,8 +146,6 @@ class Supervisor:
     def _admit(self, spec: RunSpec) -> None:
         if self.draining:
             raise Unavailable("The gateway is shutting down.", code="draining")
-        if spec.key in self._runs:
-            return  # an attach, or a conflict: for the store to say
         if len(self._runs) >= self.settings.max_runs:
             raise TooMany(f"{len(self._runs)} runs are at work here already.", code="too_many_runs")
         if self._per_session[_limit_key(spec)] >= self.settings.max_runs_per_session:

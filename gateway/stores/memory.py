@@ -36,9 +36,14 @@ class Entry:
         self.worker = worker
         self.epoch = 1
         self.feed = Feed()
-        self.counted = 0
+        self.counted = self.weight
         self.stops: list[StopRequest] = []
         self.on_trim: Callable[[], None] | None = None
+
+    @property
+    def weight(self) -> int:
+        """Bytes held: the log, and what the record carries of the request and the result."""
+        return self.feed.log.size + len(self.record.messages or b"") + len(self.record.result or b"")
 
     def current(self) -> RunRecord:
         """The record with the number of the last event, which only the log knows."""
@@ -123,7 +128,8 @@ class MemoryStore(MemoryState):
             return Created(entry.current(), None)
         if self._full() and not self._make_room():
             raise Unavailable("The store is full.", code="store_full")
-        self._runs[record.key] = Entry(record, fingerprint, worker)
+        entry = self._runs[record.key] = Entry(record, fingerprint, worker)
+        self._bytes += entry.counted
         if record.key.owner is not None:
             self._threads.setdefault(record.key.owner, {})[record.key.run_id] = None
         return Created(record, Lease(record.key, worker, 1))
@@ -231,23 +237,24 @@ class MemoryStore(MemoryState):
         self._ended[key] = None
 
     def account(self, entry: Entry) -> None:
-        """Counts what a log has grown, and trims it to the limits of one run."""
-        log = entry.feed.log
-        left = log.trim(self._settings.max_run_bytes, self._settings.max_run_events)
-        self._bytes += log.size - entry.counted
-        entry.counted = log.size
+        """Counts what a run has grown, and trims it to the limits of one run."""
+        left = entry.feed.log.trim(self._settings.max_run_bytes, self._settings.max_run_events)
+        self._count(entry)
         if left:
             self._trimmed(entry)
         if self._bytes > self._settings.max_store_bytes:
             self._make_room()
+
+    def _count(self, entry: Entry) -> None:
+        self._bytes += entry.weight - entry.counted
+        entry.counted = entry.weight
 
     def _full(self) -> bool:
         """Whether there is no room, also counting what is not sealed yet, which is looked at when it could matter."""
         limit = self._settings.max_store_bytes
         if self._bytes + len(self._runs) * BLOCK_BYTES > limit:
             for entry in self._runs.values():
-                self._bytes += entry.feed.log.size - entry.counted
-                entry.counted = entry.feed.log.size
+                self._count(entry)
         return self._bytes > limit
 
     def _make_room(self) -> bool:
@@ -256,11 +263,10 @@ class MemoryStore(MemoryState):
         while self._bytes > limit and self._ended:
             self._forget(next(iter(self._ended)))
         if self._bytes > limit and self._runs:
-            largest = max(self._runs.values(), key=lambda entry: entry.counted)
+            largest = max(self._runs.values(), key=lambda entry: entry.feed.log.size)
             log = largest.feed.log
-            left = log.trim(max(largest.counted - (self._bytes - limit), 0), sys.maxsize)
-            self._bytes -= largest.counted - log.size
-            largest.counted = log.size
+            left = log.trim(max(log.size - (self._bytes - limit), 0), sys.maxsize)
+            self._count(largest)
             if left:
                 self._trimmed(largest)
         return self._bytes <= limit

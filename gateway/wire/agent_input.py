@@ -19,7 +19,7 @@ from gateway.wire.inputs import MAX_ID, Input, Seconds, fingerprint, refuse, val
 
 __all__ = ["AgentInput", "GatewayProps", "PendingCall", "parse_agent_input"]
 
-# A sign that names may be Python's: `thread_id`, `tool_calls`. To write a large history anew takes as long as to check it.
+# A sign that names may be Python's: `tool_calls`. To write a large history anew takes as long as to check it.
 _PYTHON_NAME = re.compile(rb'"[a-z]+(?:_[a-z]+)+"\s*:')
 
 

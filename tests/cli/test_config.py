@@ -52,7 +52,7 @@ def written(folder: Path, text: str) -> str:
 def test_a_file_makes_a_gateway_of_its_settings_and_the_tools_of_its_modules(folder: Path) -> None:
     text = '[settings]\nport = 9\nallowed_hosts = ["a"]\n[tools]\nmodules = ["shop_tools", "shop_tools:plain"]\n'
     gateway = GatewayFile(written(folder, text)).gateway()
-    assert [tool.name for tool in gateway.tools.visible()] == ["one", "two", "plain"]
+    assert [tool.name for tool in gateway.tools.all()] == ["one", "two", "plain"]
     assert (gateway.settings.port, gateway.settings.allowed_hosts) == (9, ["a"])
 
 
@@ -63,16 +63,16 @@ def test_modules_are_looked_for_beside_the_file_wherever_the_command_runs(
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     gateway = GatewayFile("../gateway.toml").gateway()
-    assert [tool.name for tool in gateway.tools.visible()] == ["one"]
+    assert [tool.name for tool in gateway.tools.all()] == ["one"]
 
 
 def test_a_tool_that_two_modules_import_is_there_once(folder: Path) -> None:
     gateway = GatewayFile(written(folder, '[tools]\nmodules = ["more_tools", "shop_tools"]\n')).gateway()
-    assert [tool.name for tool in gateway.tools.visible()] == ["one", "two"]
+    assert [tool.name for tool in gateway.tools.all()] == ["one", "two"]
 
 
 def test_a_file_may_be_empty(folder: Path) -> None:
-    assert GatewayFile(written(folder, "")).gateway().tools.visible() == []
+    assert GatewayFile(written(folder, "")).gateway().tools.all() == []
 
 
 @pytest.mark.parametrize(

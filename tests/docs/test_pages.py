@@ -169,7 +169,7 @@ def test_numbers_in_words_are_the_defaults() -> None:
 def test_the_readme_asks_for_the_python_of_the_package() -> None:
     version = PROJECT["project"]["requires-python"].removeprefix(">=")
     assert f"Python {version} or later" in page("README.md").text
-    assert create_demo().tools.visible() != []
+    assert create_demo().tools.all() != []
 
 
 def test_every_file_that_is_named_is_there() -> None:

@@ -160,6 +160,7 @@ async def serving(*tools: Any, context: Any = None, authenticate: Any = None, **
         tools, context=context, authenticate=authenticate, **{"stop_grace": 0.3, "drain_timeout": 0, **options}
     )
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     port = listener.getsockname()[1]
     server = AnnouncingServer(uvicorn.Config(gateway, log_config=None, lifespan="on"))
     before = tasks()

@@ -53,6 +53,7 @@ async def mounted(host: str, gateway: Gateway) -> AsyncIterator[httpx.AsyncClien
     """The host application behind a real server that never tells it of a lifespan; the client asks under the prefix."""
     build, prefix, root_path = HOSTS[host]
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it only for sockets of its own
     config = uvicorn.Config(build(gateway), log_config=None, lifespan="off", root_path=root_path)
     server = AnnouncingServer(config)
     running = asyncio.create_task(server.serve([listener]), name="server")

@@ -307,8 +307,8 @@ async def test_a_subject_is_in_the_log_in_clear_and_a_session_only_as_a_hash(cap
         await site.client.post("/tools/echo", json={}, headers={**ALICE, **ME})
         await site.client.post("/tools/echo", json={}, headers=SOMEBODY_ELSE)
     said = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("gateway"))
-    assert "'alice'" in said
-    assert "anonymous" in said
+    assert [line for line in said.splitlines() if "started" in line and "alice" in line]
+    assert [line for line in said.splitlines() if "started" in line and "alice" not in line]
     assert MINE not in said
     assert THEIRS not in said
     assert "Bearer" not in said

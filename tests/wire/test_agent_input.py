@@ -145,7 +145,10 @@ def test_unknown_fields_are_kept_in_both_spellings() -> None:
 
 def test_a_message_in_the_words_of_another_protocol_is_understood() -> None:
     """Camel case outside, `tool_calls` inside: messages as a model's provider has them."""
-    messages = [{"id": "a", "role": "assistant", "tool_calls": [call("c")]}, {"id": "b", "role": "user", "content": ""}]
+    messages: list[Json] = [
+        {"id": "a", "role": "assistant", "tool_calls": [call("c")]},
+        {"id": "b", "role": "user", "content": ""},
+    ]
     assert pending(parsed(messages)) == [("c", True)]
     assert parsed(messages).wire["messages"][0] == {"id": "a", "role": "assistant", "toolCalls": [call("c")]}
 
