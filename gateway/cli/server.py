@@ -32,7 +32,9 @@ BACKLOG = 4_096
 LAST_RESPONSES = 1
 # What a tool has left behind (a thread of `asyncio.to_thread`, say) would hold the interpreter for ever; the rest of
 # the interpreter's own exit takes some milliseconds.
-EXIT_SECONDS = 1.0
+EXIT_SECONDS = 0.5
+# After `drain_timeout`, in all: what the contract gives is 2.
+LAST_SECONDS = 1.8
 
 
 class DrainingServer(uvicorn.Server):
@@ -61,14 +63,14 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        watchdog = threading.Timer(EXIT_SECONDS, _leave)
-        watchdog.daemon = True
-        watchdog.start()
+        _leave_after(EXIT_SECONDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._signalled:
             os._exit(128 + sig)
         self._signalled = True
+        # Also when the loop is blocked by a tool that never gives way: nothing else would come to its turn.
+        _leave_after(self._gateway.settings.drain_timeout + LAST_SECONDS)
         if self._loop is None:
             self.should_exit = True  # nothing runs yet: uvicorn ends when it has started
         else:
@@ -84,8 +86,14 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
 
 
+def _leave_after(seconds: float) -> None:
+    watchdog = threading.Timer(seconds, _leave)
+    watchdog.daemon = True
+    watchdog.start()
+
+
 def _leave() -> None:
-    logger.warning("Threads of tools are still at work; leaving without them.")
+    logger.warning("Tools are still at work; leaving without them.")
     logging.shutdown()
     os._exit(0)
 

@@ -39,10 +39,10 @@ class Body(Protocol):
         """Gives the code up: nobody waits for it any more."""
 
 
-def settled(future: asyncio.Future[Settled[Any]]) -> Settled[Any]:
-    """What a finished body came back with; a body that was cancelled before it began raised `CancelledError`."""
+def settled(future: asyncio.Future[Settled[Any]], aborted: bool) -> Settled[Any]:
+    """What a finished body came back with. One that never began, or cancelled itself and returned, was cancelled."""
     if future.cancelled():
-        return Raised(asyncio.CancelledError(), aborted_first=True)
+        return Raised(asyncio.CancelledError(), aborted_first=aborted)
     return future.result()
 
 

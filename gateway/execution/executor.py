@@ -26,10 +26,11 @@ from gateway.execution.threads import ThreadPool
 from gateway.execution.tools import Tool
 from gateway.wire.codec import Change, encode
 
-__all__ = ["Executor"]
+__all__ = ["SHUTDOWN_GRACE", "Executor"]
 
 logger = logging.getLogger("gateway")
 
+SHUTDOWN_GRACE = 0.5  # seconds
 AT_ONCE = 0.1  # seconds that middleware has to pass on the result of a call whose time is up
 
 Invoke = Callable[[], Any]
@@ -104,14 +105,14 @@ class Executor:
                     return self._aborted(call)
             elif not body.future.done():
                 # Stopped: the tool inside is ended by itself, and what is around it gets as long for its own part.
-                await body.unwind(2 * self._grace)
+                await body.unwind(2 * self._grace_of(call))
         except asyncio.CancelledError:
             body.abandon()
             raise
         return self._of_middleware(tool, call, body, answers)
 
     def _of_middleware(self, tool: Tool, call: Call, body: Body, answers: list[ToolOutput]) -> ToolOutput:
-        answer = settled(body.future) if body.future.done() else None
+        answer = settled(body.future, call.signal.aborted) if body.future.done() else None
         if answer is not None and not answer.aborted_first:
             if isinstance(answer, Raised):
                 return self._raised(tool, call, answer.error)
@@ -171,7 +172,7 @@ class Executor:
             remove()
 
     async def _outcome(self, tool: Tool, call: Call, body: Body) -> ToolOutput:
-        if (answer := _answer(body)) is not None:
+        if (answer := _answer(body, call)) is not None:
             return self._answered(tool, call, answer, body.changes)
         if call.signal.reason == "timeout":
             # The result goes out at once; the code may go on unwinding, watched by nobody but the executor.
@@ -179,7 +180,7 @@ class Executor:
             self._spawn(self._unwind_alone(body, call), name=f"unwind {call.call_id}")
             return self._aborted(call)
         ended = await self._unwind(body, call)
-        if (answer := _answer(body)) is not None:
+        if (answer := _answer(body, call)) is not None:
             return self._answered(tool, call, answer, body.changes)
         call.dropped = True
         call.still_running = not ended
@@ -193,11 +194,15 @@ class Executor:
             raise
 
     async def _unwind(self, body: Body, call: Call) -> bool:
-        ended = await body.unwind(self._grace)
+        ended = await body.unwind(self._grace_of(call))
         if not ended:
             logger.warning("Tool %s of run %s goes on after its end", call.tool_name, call.run.key.label)
             body.abandon()
         return ended
+
+    def _grace_of(self, call: Call) -> float:
+        """A process that is told to exit has promised to be gone soon."""
+        return min(self._grace, SHUTDOWN_GRACE) if call.signal.reason == "shutdown" else self._grace
 
     # -- outcomes --
 
@@ -222,7 +227,7 @@ class Executor:
             return outcomes.invalid_arguments(error.message, error.details)
         if not isinstance(error, GatewayError):
             logger.warning("Tool %s of run %s raised", tool.name, call.run.key.label, exc_info=error)
-        return outcomes.error_of(error)
+        return _fitting(call, outcomes.error_of(error))
 
     def _aborted(self, call: Call) -> ToolOutput:
         reason = call.signal.reason or "tool"
@@ -269,11 +274,11 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _answer(body: Body) -> Settled[Any] | None:
+def _answer(body: Body, call: Call) -> Settled[Any] | None:
     """What the code came back with, if it did so before the abort; later answers are dropped."""
     if not body.future.done():
         return None
-    answer = settled(body.future)
+    answer = settled(body.future, call.signal.aborted)
     return None if answer.aborted_first else answer
 
 

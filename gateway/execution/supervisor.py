@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.errors import TooMany, Unavailable
 from gateway.execution.context import Caller
-from gateway.execution.executor import Executor
+from gateway.execution.executor import SHUTDOWN_GRACE, Executor
 from gateway.execution.live import ENDINGS, Counts, LiveRun
 from gateway.execution.middleware import Middleware
 from gateway.execution.session_tools import SessionTools
@@ -255,7 +255,7 @@ class Supervisor:
             await self._wait_for_runs(timeout)
         for run in list(self._runs.values()):
             run.stop("shutdown")
-        await self._wait_for_runs(self.settings.stop_grace + 1)
+        await self._wait_for_runs(2 * SHUTDOWN_GRACE + 0.25)  # twice: middleware has a part of its own
 
     async def _wait_for_runs(self, timeout: float) -> None:
         waits = [asyncio.ensure_future(run.done.wait()) for run in self._runs.values()]

@@ -33,6 +33,9 @@ __all__ = ["Engine"]
 
 logger = logging.getLogger("gateway")
 
+LAST_READS = 0.25  # seconds
+LAST_LOOKS = 5
+
 
 class Engine:
     """See the module. `context` is what `Gateway(context=...)` was given."""
@@ -67,6 +70,12 @@ class Engine:
         """New runs are refused, those at work get `drain_timeout`; reads, Stop and input go on."""
         logger.info("draining: %d runs at work", self.supervisor.active)
         await self.supervisor.drain(self.settings.drain_timeout)
+        # Their runs are over; who is still reading gets a moment, and who does not read is cut.
+        for _ in range(LAST_LOOKS):
+            if not len(self.viewers):
+                return
+            await asyncio.sleep(LAST_READS / LAST_LOOKS)
+        self.viewers.cut_all("shutdown")
 
     async def session_tools(self, identity: Identity) -> SessionTools:
         """The tools that are there for a caller; without owner their rules hold for one run only."""

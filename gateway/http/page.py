@@ -49,7 +49,13 @@ def page_routes() -> list[Route]:
     files = StaticFiles(directory=folder)
 
     async def asset(request: Request) -> Response:
-        return await files.get_response(request.path_params["path"], request.scope)
+        response = await files.get_response(request.url.path.rpartition("/")[2], request.scope)
+        response.headers["cache-control"] = "no-cache"  # modules of two versions do not go together
+        return response
 
-    # Last in the table, so the paths of the API win.
-    return [Route("/", Endpoint(index), methods=["GET"]), Route("/{path:path}", Endpoint(asset), methods=["GET"])]
+    # A route a file, and not one for all: else every unknown path were a file, and a wrong method an unknown one.
+    names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != "index.html")
+    return [
+        Route("/", Endpoint(index), methods=["GET"]),
+        *(Route(f"/{name}", Endpoint(asset), methods=["GET"]) for name in names),
+    ]

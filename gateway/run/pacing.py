@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = ["INTERVAL", "ProgressPacer", "as_number"]
 
+MAX_SAFE_INTEGER = 2**53 - 1
 INTERVAL = 0.05  # seconds; 20 reports a second are as smooth as a progress bar can look
 
 
@@ -25,7 +26,8 @@ def as_number(what: str, value: object) -> float:
         number = float(value)
     except OverflowError:
         return math.inf
-    return value if isinstance(value, int) else number
+    # An integer that JavaScript cannot hold would leave as a string; a bar does not mind the rounding.
+    return value if isinstance(value, int) and abs(value) <= MAX_SAFE_INTEGER else number
 
 
 class ProgressPacer:

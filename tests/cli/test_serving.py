@@ -138,7 +138,7 @@ def test_a_thread_that_a_tool_has_left_behind_does_not_hold_the_exit(serve: Serv
         eventually(lambda: client.get("/runs/1").json()["status"] == "cancelled", what="the run is over")
         server.send_signal(signal.SIGTERM)
         assert server.wait() == 0
-    assert "Threads of tools are still at work" in server.log
+    assert "Tools are still at work" in server.log
 
 
 def test_a_second_signal_exits_at_once(serve: Serve) -> None:

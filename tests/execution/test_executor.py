@@ -347,3 +347,46 @@ async def test_the_context_of_a_call_says_which_call_it_is() -> None:
         _, events = await at.outcome(knows)
     known = custom(events, "tool.result")[0]["value"]["structuredContent"]["result"]
     assert known == ["knows", "call-1", "thread-1", "request-1", "anon:somebody", None]
+
+
+async def test_the_text_of_an_exception_is_bounded_as_a_result_is() -> None:
+    @tool
+    async def verbose() -> None:
+        """Raises a novel."""
+        raise ValueError("x" * 5_000)
+
+    async with desk(max_result_bytes=1_000) as at:
+        _, events = await at.outcome(verbose)
+    [result] = custom(events, "tool.result")
+    assert result["value"]["error"]["code"] == "too_large"
+    assert all(len(str(event)) < 5_000 for event in events)
+
+
+async def test_a_tool_that_cancels_itself_and_returns_has_cancelled_itself() -> None:
+    @tool
+    async def confused() -> str:
+        """Cancels its own task, and returns before it hears of it."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "done"
+
+    async with desk() as at:
+        _, events = await at.outcome(confused)
+    [result] = custom(events, "tool.result")
+    assert result["value"]["status"] == "failed"
+    assert result["value"]["error"]["message"] == "Error [failed]: The tool cancelled itself."
+
+
+@pytest.mark.parametrize("progress", [2**80, -(2**80), 10**400])
+async def test_progress_beyond_what_javascript_holds_is_still_a_number(progress: int) -> None:
+    @tool
+    async def far(ctx: ToolContext) -> None:
+        """Is very far."""
+        ctx.report_progress(progress, 2**90)
+
+    async with desk() as at:
+        _, events = await at.outcome(far)
+    [report] = custom(events, "tool.progress")
+    assert isinstance(report["value"]["progress"], int | float)
+    assert isinstance(report["value"]["total"], int | float)

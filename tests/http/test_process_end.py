@@ -72,6 +72,15 @@ def test_a_second_signal_ends_the_process_at_once(serve: Serve) -> None:
         assert server.wait(SOON) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
+def test_one_signal_ends_a_process_whose_loop_is_held_by_a_tool(server: Server) -> None:
+    with server.client() as client, client.stream("POST", "/tools/holds_the_loop", json={"runId": "r"}) as answer:
+        for chunk in answer.iter_raw():
+            if b"started" in chunk:
+                break
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(SOON) == 0
+
+
 def test_two_signals_end_a_process_whose_loop_is_held_by_a_tool(server: Server) -> None:
     with server.client() as client, client.stream("POST", "/tools/holds_the_loop", json={"runId": "r"}) as answer:
         for chunk in answer.iter_raw():
