@@ -26,9 +26,17 @@ ENV_PREFIX = "AGUI_GATEWAY_"
 FILE = "_file"
 MEMORY = "memory://"
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Bytes = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(gt=0)]
+
+def _no_truth(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number, not true or false")
+    return value
+
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_truth)]
+Bytes = Annotated[int, Field(gt=0), BeforeValidator(_no_truth)]
+Count = Annotated[int, Field(gt=0), BeforeValidator(_no_truth)]
+Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_no_truth)]
 
 
 def _split(value: Any) -> Any:
@@ -49,7 +57,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True)
 
     host: str = Field("127.0.0.1", description="Address to bind.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to bind; 0 takes a free one.")
+    port: Port = Field(8000, description="Port to bind; 0 takes a free one.")
     allow_anonymous: bool = Field(
         False, description="Serve callers without credentials beyond this machine; else they get 403."
     )

@@ -69,8 +69,13 @@ class JSONLines:
 
     def show(self, event: Event) -> None:
         out = sys.stdout.buffer
-        out.write(event.data + b"\n")
-        out.flush()  # whoever reads it wants it now
+        try:
+            out.write(event.data + b"\n")
+            out.flush()  # whoever reads it wants it now
+        except BrokenPipeError:
+            raise  # who wanted to read it has left; click ends quietly
+        except OSError as error:
+            raise click.ClickException(f"Cannot write: {error.strerror}.") from None
 
     def note(self, text: str) -> None:
         click.echo(text, err=True)

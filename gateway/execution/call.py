@@ -57,7 +57,10 @@ class Call:
         "closed",
         "custom",
         "dropped",
+        "expired",
         "held",
+        "left",
+        "nested",
         "output",
         "parent",
         "parent_message_id",
@@ -99,6 +102,9 @@ class Call:
         self.closed = False
         self.still_running = False
         self.dropped = False
+        self.expired = False  # its own clock has rung
+        self.left = False  # code of it goes on that nobody waits for
+        self.nested = 0  # calls inside it that have no result yet
         self.work: asyncio.Future[Any] | None = None
         self.output: ToolOutput | None = None
         self.custom = CustomWriter(call_id, tool_name, END, None if parent is None else parent.call_id)
@@ -115,6 +121,7 @@ class Call:
     def nest(self, tool_name: str, arguments: Mapping[str, Any], timeout: float | None) -> Call:
         """A call inside this one, under its signal: not in the model's history, so only CUSTOM events tell of it."""
         self._nested += 1
+        self.nested += 1
         return Call(self.run, f"{self.call_id}/{self._nested}", tool_name, None, arguments, timeout, parent=self)
 
     @property
@@ -148,6 +155,8 @@ class Call:
     def finish(self, output: ToolOutput) -> None:
         """`tool.result` and TOOL_CALL_RESULT; the last progress goes out before them."""
         self.output = output
+        if self.parent is not None:
+            self.parent.nested -= 1
         if self.run.machine.over:  # a nested call that outlived its run: nobody is there to hear of it
             self.closed = True
             return

@@ -10,6 +10,7 @@ import importlib
 import itertools
 import json
 import logging
+import math
 import os
 import runpy
 import signal
@@ -27,8 +28,9 @@ from gateway.execution.context import AuthContext
 from gateway.execution.names import check_event_name
 from gateway.execution.outbox import Outbox
 from gateway.execution.outcomes import error_of, output_of
-from gateway.execution.pipes import CHANGES, EMIT, FLUSH, LOG, PROGRESS, RESULT, TRACEBACK, pack
+from gateway.execution.pipes import CANCEL, CHANGES, EMIT, FLUSH, LOG, PROGRESS, RESULT, TRACEBACK, pack
 from gateway.execution.signals import AbortSignal
+from gateway.execution.task_context import TaskContext
 from gateway.execution.tools import Tool, tool
 from gateway.run.pacing import as_number
 from gateway.wire.codec import Change, encode
@@ -106,13 +108,18 @@ class ProcessContext:
         self.session_id: str | None = fields.get("session_id")
         self.metadata: dict[str, Any] = fields.get("metadata") or {}
         self.auth = _auth(fields.get("auth"))
-        self.task = None
+        #: The call as a task; None when the tool says `task_support="forbidden"`.
+        self.task: TaskContext | None = None
+        if fields.get("task"):
+            self.task = TaskContext(str(self.run_id), abort_signal, self._update)
         self.detach = None
         self.abort_signal = abort_signal
         self.logger = _logger(self, outbox, fields.get("log_level") or logging.DEBUG)
         self._strict = bool(fields.get("strict_payloads"))
         self._outbox = outbox
         self._flushes = Flushes()
+        self._percent = False
+        abort_signal.on_abort(self._aborted)
 
     def __getattr__(self, name: str) -> Any:
         if name in _ELSEWHERE:
@@ -147,6 +154,16 @@ class ProcessContext:
             done.wait()
         if self._outbox.lost:
             raise AbortError("shutdown")
+
+    def _update(self, message: str, percent: float | None) -> None:
+        """As `Call.update`: a part of 100 once one is known."""
+        self._percent = self._percent or percent is not None
+        self.report_progress(math.nan if percent is None else percent, 100 if self._percent else None, message)
+
+    def _aborted(self, reason: str) -> None:
+        """`ctx.task.cancel()` aborts the signal here; the gateway must hear of it, and when it was."""
+        if reason == "tool":
+            self._outbox.put(pack(CANCEL, b"%d" % time.monotonic_ns()), urgent=True)
 
     def _changed(self, changes: list[Change]) -> bytes:
         """A frame that tells what had to be changed in the next one; an error under `strict_payloads`."""

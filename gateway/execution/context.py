@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import time_ns
@@ -30,18 +30,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AuthContext:
-    """Who calls, as an authenticator found it. `subject` is the person or service; times are Unix seconds."""
+    """Who calls, as an authenticator found it. `subject` is the person or service; times are Unix seconds.
+
+    `scopes` may be given as any collection and is a frozenset; `audience` as str or sequence, and is a tuple.
+    """
 
     subject: str
-    scopes: frozenset[str] = frozenset()
+    scopes: Collection[str] = frozenset()
     client_id: str | None = None
     issuer: str | None = None
-    audience: tuple[str, ...] = ()
+    audience: str | Sequence[str] = ()
     expires_at: float | None = None
     claims: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # Tokens have lists; what is decided by scopes must not depend on which kind an authenticator handed on.
+        object.__setattr__(self, "scopes", frozenset(self.scopes))
+        object.__setattr__(
+            self, "audience", (self.audience,) if isinstance(self.audience, str) else tuple(self.audience)
+        )
+
     @property
-    def aud(self) -> tuple[str, ...]:
+    def aud(self) -> str | Sequence[str]:
         """Alias of `audience`."""
         return self.audience
 
@@ -261,8 +271,10 @@ class ToolContext:
     @property
     def task(self) -> TaskContext | None:
         """This call as a task; None when the tool says `task_support="forbidden"`."""
-        tool = self._call.tool
-        return None if tool is None or tool.task_support == "forbidden" else TaskContext(self._call)
+        call = self._call
+        if call.tool is None or call.tool.task_support == "forbidden":
+            return None
+        return TaskContext(call.run.key.run_id, call.signal, call.update)
 
     @property
     def trace(self) -> TraceContext | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from time import time
 from typing import Any
+from urllib.parse import quote
 
 from gateway.execution.call import Call
 from gateway.execution.context import AuthContext, Caller
@@ -56,8 +57,14 @@ def direct_caller(auth: AuthContext | None, session_id: str | None) -> Caller:
         "client_tools": [],
         "client_request_id": None,
     }
-    session = session_id or f"anon:{secrets.token_urlsafe(16)}"
-    return Caller(secrets.token_hex(16), session, auth=auth, metadata=metadata)
+    return Caller(secrets.token_hex(16), _session_id(auth, session_id), auth=auth, metadata=metadata)
+
+
+def _session_id(auth: AuthContext | None, session_id: str | None) -> str:
+    """As for a request that brings no session."""
+    if session_id is not None:
+        return session_id
+    return f"anon:{secrets.token_urlsafe(16)}" if auth is None else f"user:{quote(auth.subject, safe='')}:default"
 
 
 async def run_unheard(
@@ -76,6 +83,8 @@ async def run_unheard(
     run = LiveRun(record, NoWriter(), settings, tools=tools, unheard=True)
     run.start()
     made = Call(run, f"call_{secrets.token_urlsafe(9)}", call.name, None, dict(call.arguments), timeout)
+    if signal is not None and signal.aborted:
+        made.signal.abort(signal.reason or "user")  # at once: what was stopped before is never started
     remove = None if signal is None else signal.on_abort(lambda why: run.soon(partial(made.signal.abort, why)))
     try:
         return await executor.execute(made, caller, context)
@@ -115,7 +124,7 @@ async def call_tool(
     settings = Settings()
     threads = ThreadPool(1)
     caller = direct_caller(auth, session)
-    scopes = frozenset() if auth is None else auth.scopes
+    scopes = () if auth is None else auth.scopes
     try:
         executor = Executor(threads, _spawn, settings.stop_grace, middleware)
         return await run_unheard(

@@ -16,6 +16,9 @@ __all__ = ["EventEmitter", "Finished", "default_emitter", "emit_event", "on_even
 
 logger = logging.getLogger("gateway.events")
 
+# A handler that cancels itself or calls `sys.exit()` fails, and ends neither the tool that emits nor the server.
+FAILURES = (Exception, asyncio.CancelledError, SystemExit)
+
 Handler = Callable[[Any], Any]
 H = TypeVar("H", bound=Handler)
 
@@ -39,7 +42,7 @@ class EventEmitter:
     """
 
     def __init__(self) -> None:
-        self._handlers: dict[str, list[Handler]] = {}
+        self._handlers: dict[str, list[_Entry]] = {}
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -50,35 +53,29 @@ class EventEmitter:
 
     def on(self, name: str, handler: Handler) -> Callable[[], None]:
         """Adds a handler; returns what removes it."""
-        with self._lock:
-            self._handlers.setdefault(name, []).append(handler)
-        return lambda: self.off(name, handler)
+        return self._add(name, _Entry(handler, once=False))
 
     def once(self, name: str, handler: Handler) -> Callable[[], None]:
         """Adds a handler for the next event only."""
-
-        def first(payload: Any) -> Any:
-            remove()
-            return handler(payload)
-
-        remove = self.on(name, first)
-        return remove
+        return self._add(name, _Entry(handler, once=True))
 
     def off(self, name: str, handler: Handler) -> None:
         """Removes a handler; nothing happens when it is not there."""
         with self._lock:
-            handlers = self._handlers.get(name, [])
-            if handler in handlers:
-                handlers.remove(handler)
-            if not handlers:
-                self._handlers.pop(name, None)
+            for entry in self._handlers.get(name, ()):
+                if entry.handler == handler:
+                    self._remove(name, entry)
+                    return
 
     def emit(self, name: str, payload: Any = None) -> Awaitable[None]:
         """Calls the handlers. Need not be awaited; awaiting waits for the async ones. Never raises for a handler."""
         with self._lock:
-            handlers = list(self._handlers.get(name, ()))
-        works = [work for handler in handlers if (work := self._call(name, handler, payload)) is not None]
-        return Finished(asyncio.gather(*works) if works and _running_loop() is not None else None)
+            entries = list(self._handlers.get(name, ()))
+            for entry in entries:
+                if entry.once:  # now: of events that are emitted at the same time only one reaches it
+                    self._remove(name, entry)
+        works = [work for entry in entries if (work := self._call(name, entry.handler, payload)) is not None]
+        return Finished(asyncio.gather(*works, return_exceptions=True) if works else None)
 
     def listener_count(self, name: str) -> int:
         """How many handlers an event has."""
@@ -96,10 +93,27 @@ class EventEmitter:
             else:
                 self._handlers.pop(name, None)
 
+    def _add(self, name: str, entry: _Entry) -> Callable[[], None]:
+        def remove() -> None:
+            with self._lock:
+                self._remove(name, entry)
+
+        with self._lock:
+            self._handlers.setdefault(name, []).append(entry)
+        return remove
+
+    def _remove(self, name: str, entry: _Entry) -> None:
+        """With the lock."""
+        entries = self._handlers.get(name, [])
+        if entry in entries:
+            entries.remove(entry)
+            if not entries:
+                del self._handlers[name]
+
     def _call(self, name: str, handler: Handler, payload: Any) -> asyncio.Future[Any] | None:
         try:
             result = handler(payload)
-        except Exception:  # the boundary to a handler's code
+        except FAILURES:  # the boundary to a handler's code
             logger.exception("A handler of the event %r failed", name)
             return None
         return self._start(name, result) if isawaitable(result) else None
@@ -120,10 +134,23 @@ class EventEmitter:
         return task
 
 
+class _Entry:
+    """One registration; the same handler may have several."""
+
+    __slots__ = ("handler", "once")
+
+    def __init__(self, handler: Handler, *, once: bool) -> None:
+        self.handler = handler
+        self.once = once
+
+
 async def _watched(name: str, result: Awaitable[Any]) -> None:
     try:
         await result
-    except Exception:  # the boundary to a handler's code
+    except FAILURES as error:  # the boundary to a handler's code
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # not the handler's own: its loop is being closed
         logger.exception("A handler of the event %r failed", name)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -17,7 +18,7 @@ from gateway.execution import outcomes
 from gateway.execution.bodies import Body, ProcessBody, TaskBody, ThreadBody, settled
 from gateway.execution.call import Call
 from gateway.execution.context import Caller, ToolContext
-from gateway.execution.middleware import Middleware, ToolCall, onion
+from gateway.execution.middleware import Inside, Middleware, ToolCall, onion
 from gateway.execution.outcomes import WHAT_ENDED, ToolOutput
 from gateway.execution.process_call import process_job
 from gateway.execution.processes import ProcessDied, ProcessJob
@@ -70,66 +71,85 @@ class Executor:
                 output = await self._through(call.tool, call, ToolContext(call, caller, context, self))
         except asyncio.CancelledError:
             # From outside. Nobody waits for the code any more, but a call that was begun is answered.
-            call.signal.abort("shutdown")
+            call.signal.abort("shutdown" if call.parent is None else "tool")
             call.finish(self._aborted(call))
             raise
         finally:
             if clock is not None:
                 clock.cancel()
         call.finish(output)
+        if call.left or call.nested:
+            # What it started and did not wait for ends with it: nobody would hear of that, and no Stop reach it.
+            call.signal.abort("tool")
         return output
 
     async def _through(self, tool: Tool, call: Call, ctx: ToolContext) -> ToolOutput:
         """The call through its middleware, which may hang, raise, and make several calls of one or none."""
         if not self._middleware:
-            return await self._run(tool, call, ctx)
-        answers: list[ToolOutput] = []
+            return await self._run(tool, call, ctx, call.arguments)
+        inside = Inside()
 
         async def innermost(given: ToolCall) -> ToolOutput:
-            call.arguments = given.arguments
-            answers.append(await self._run(tool, call, ctx))
-            return answers[-1]
+            if given.name != call.tool_name:
+                raise ValueError("A middleware passes on a call of the same tool; ctx.call_tool calls another one.")
+            with inside.running():
+                output = await self._run(tool, call, ctx, given.arguments)
+            inside.last = output
+            return output
 
         def invoke() -> Any:
-            return onion(self._middleware, ctx, innermost)(ToolCall(call.tool_name, dict(call.arguments)))
+            around = onion(self._middleware, ctx, innermost, partial(_converted, call))
+            return around(ToolCall(call.tool_name, dict(call.arguments)))
 
-        body = TaskBody(_run_async(invoke, call), cooperative=True, name=f"middleware of {call.call_id}")
+        body = TaskBody(_run_async(invoke, call), cooperative=False, name=f"middleware of {call.call_id}")
         call.work = body.future
         try:
             await self._watch(body, call)
-            if not body.future.done() and call.signal.reason == "timeout":
-                # The tool inside has answered at once; what hangs is around it, and nobody waits for that.
-                await asyncio.wait({body.future}, timeout=AT_ONCE)
-                if not body.future.done():
-                    self._spawn(self._unwind_alone(body, call), name=f"unwind middleware of {call.call_id}")
-                    return self._aborted(call)
-            elif not body.future.done():
-                # Stopped: the tool inside is ended by itself, and what is around it gets as long for its own part.
-                await body.unwind(2 * self._grace_of(call))
+            if not body.future.done():
+                await self._unwind_around(body, call, inside)
         except asyncio.CancelledError:
             body.abandon()
             raise
-        return self._of_middleware(tool, call, body, answers)
+        call.left = inside.left or inside.active > 0
+        return self._of_middleware(tool, call, body, inside)
 
-    def _of_middleware(self, tool: Tool, call: Call, body: Body, answers: list[ToolOutput]) -> ToolOutput:
-        answer = settled(body.future, call.signal.aborted) if body.future.done() else None
-        if answer is not None and not answer.aborted_first:
-            if isinstance(answer, Raised):
-                return self._raised(tool, call, answer.error)
-            return _fitting(call, outcomes.recode(answer.value))
-        if answers and not call.dropped:
-            return answers[-1]  # the tool had answered before the Stop
-        if answer is None:
-            body.abandon()
-            call.still_running = True
-        return self._aborted(call)
+    async def _unwind_around(self, body: TaskBody, call: Call, inside: Inside) -> None:
+        """After an abort: the tool inside is ended by itself, then what is around it, all in one grace."""
+        loop = asyncio.get_running_loop()
+        on_time = call.signal.reason == "timeout"
+        deadline = loop.time() + (AT_ONCE if on_time else self._grace_of(call))
+        if inside.active:
+            waiting: set[asyncio.Future[Any]] = {body.future, inside.idle(loop)}
+            await asyncio.wait(waiting, timeout=deadline - loop.time(), return_when=FIRST_COMPLETED)
+        if inside.called:
+            # It has learnt what its call came to, and may do its own part about that: a note, a filter, a refusal.
+            await asyncio.wait({body.future}, timeout=max(deadline - loop.time(), 0) / 2)
+        if body.future.done():
+            return
+        if on_time:
+            self._spawn(self._unwind_alone(body, call), name=f"unwind middleware of {call.call_id}")
+        else:
+            await body.unwind(max(deadline - loop.time(), 0))
 
-    async def _run(self, tool: Tool, call: Call, ctx: ToolContext) -> ToolOutput:
+    def _of_middleware(self, tool: Tool, call: Call, body: TaskBody, inside: Inside) -> ToolOutput:
+        if not body.future.done():
+            if call.signal.reason != "timeout":
+                body.abandon()
+                call.still_running = True
+            return self._aborted(call)
+        answer = settled(body.future, call.signal.aborted)
+        # An answer that the tool gave before the abort counts, but only as all that is around it has let it pass.
+        kept = inside.last is not None and not call.dropped and not _is_cancellation(answer)
+        if answer.aborted_first and not kept:
+            return self._aborted(call)
+        return self._raised(tool, call, answer.error) if isinstance(answer, Raised) else _fitting(call, answer.value)
+
+    async def _run(self, tool: Tool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         if call.signal.aborted:
             call.dropped = True
             return self._aborted(call)
         try:
-            body = await self._start(tool, call, ctx)
+            body = await self._start(tool, call, ctx, arguments)
         except (OSError, RuntimeError) as error:  # the system gives no thread or process
             logger.warning("Tool %s could not be started", tool.name, exc_info=error)
             return outcomes.error_of(error)
@@ -139,20 +159,21 @@ class Executor:
             await self._watch(body, call)
             return await self._outcome(tool, call, body)
         except asyncio.CancelledError:
-            call.signal.abort("shutdown")
+            # By a middleware's own time limit, say: only `execute` knows whether the call ends with it.
+            call.still_running = call.signal.aborted and not body.future.done()
             body.abandon()
             raise
 
     # -- starting --
 
-    async def _start(self, tool: Tool, call: Call, ctx: ToolContext) -> Body:
+    async def _start(self, tool: Tool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> Body:
         name = f"tool {tool.name} {call.call_id}"
         if tool.isolation == "process":
-            job = process_job(tool, call, ctx)
+            job = process_job(tool, call, ctx, arguments)
             self._spawn(_reap(job, call), name=f"process of {call.call_id}")
             await job.start()
             return ProcessBody(job)
-        invoke = partial(_invoke, tool, call, ctx)
+        invoke = partial(_invoke, tool, arguments, ctx)
         if tool.kind in ("async", "async_generator"):
             run = _run_async if tool.kind == "async" else _run_async_generator
             return TaskBody(run(invoke, call), cooperative=tool.cooperative, name=name)
@@ -167,7 +188,7 @@ class Executor:
         aborted = asyncio.get_running_loop().create_future()
         remove = call.signal.on_abort(lambda _: call.run.soon(partial(_resolve, aborted)))
         try:
-            await asyncio.wait({body.future, aborted}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({body.future, aborted}, return_when=FIRST_COMPLETED)
         finally:
             remove()
 
@@ -234,9 +255,10 @@ class Executor:
         retryable = call.tool is not None and call.tool.retryable
         if reason == "user":
             return outcomes.cancelled()
-        if reason == "timeout":
+        if reason == "timeout" and call.expired:
             return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
-        return outcomes.interrupted(call.tool_name, WHAT_ENDED[reason], retryable=retryable)
+        # A signal that an adapter brings may have reasons of its own.
+        return outcomes.interrupted(call.tool_name, WHAT_ENDED.get(reason, "its caller"), retryable=retryable)
 
 
 async def _reap(job: ProcessJob, call: Call) -> None:
@@ -261,7 +283,21 @@ def _start_clock(call: Call) -> asyncio.TimerHandle | None:
 
 def _expire(call: Call) -> None:
     if call.work is None or not call.work.done():
+        call.expired = not call.signal.aborted
         call.signal.abort("timeout")
+
+
+def _is_cancellation(answer: Settled[Any]) -> bool:
+    return isinstance(answer, Raised) and isinstance(answer.error, asyncio.CancelledError)
+
+
+def _converted(call: Call, value: Any) -> ToolOutput:
+    """What a middleware returned, as an output of plain JSON; raises `PayloadError` under `strict_payloads`."""
+    changes: list[Change] = []
+    output = outcomes.passed_on(value, changes) if isinstance(value, ToolOutput) else outcomes.output_of(value, changes)
+    if changes:
+        call.replaced(changes)
+    return output
 
 
 def _fitting(call: Call, output: ToolOutput) -> ToolOutput:
@@ -282,8 +318,8 @@ def _answer(body: Body, call: Call) -> Settled[Any] | None:
     return None if answer.aborted_first else answer
 
 
-def _invoke(tool: Tool, call: Call, ctx: ToolContext) -> Any:
-    return tool.bind(tool.validate(call.arguments), ctx)()
+def _invoke(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
+    return tool.bind(tool.validate(arguments), ctx)()
 
 
 async def _run_async(invoke: Invoke, call: Call) -> Settled[Any]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.wire.events import OWN_PREFIXES
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 def check_event_name(name: object) -> None:

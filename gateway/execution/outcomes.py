@@ -33,6 +33,7 @@ __all__ = [
     "is_cancelled",
     "navigated",
     "output_of",
+    "passed_on",
     "recode",
     "reports_error",
     "timed_out",
@@ -75,6 +76,7 @@ _BLOCK_KEYS: Mapping[str, tuple[str, ...]] = {
     "resource": ("resource",),
     "resource_link": ("uri",),
 }
+_SUCCESSES = frozenset({"completed", "unknown", "detached"})
 _ERROR_STATUSES = frozenset({"failed", "cancelled", "timeout", "interrupted", "unavailable"})
 
 
@@ -158,6 +160,12 @@ def output_of(value: object, changes: list[Change] | None = None) -> ToolOutput:
     if blocks:
         return recode(ToolOutput(blocks))
     return ToolOutput([_text_block(payload.decode())], structured_content=structured)
+
+
+def passed_on(output: ToolOutput, changes: list[Change] | None = None) -> ToolOutput:
+    """An output that a middleware made: plain JSON, errors recoded, and the `status` it had where that fits."""
+    plain = recode(replace(_plain_output(output, changes), status=str(output.status)))
+    return plain if plain.is_error or plain.status in _SUCCESSES else replace(plain, status="completed")
 
 
 def recode(output: ToolOutput) -> ToolOutput:

@@ -18,6 +18,7 @@ PROGRESS = 3  # body: JSON [progress, total, message]
 LOG = 4  # body: JSON [level, message]
 FLUSH = 5  # body: a number, to be acknowledged
 TRACEBACK = 6  # body: text, before the RESULT of a call that raised
+CANCEL = 8  # body: `time.monotonic_ns()` at the moment at which the tool ended its own call
 RESULT = 7  # name: `time.monotonic_ns()` at the moment of return; body: a ToolOutput, encoded
 
 

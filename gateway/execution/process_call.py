@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -47,7 +47,7 @@ class CallSink:
         logger.warning("Tool %s of run %s raised\n%s", self._call.tool_name, run_id, text)
 
 
-def process_job(tool: Tool, call: Call, ctx: ToolContext) -> ProcessJob:
+def process_job(tool: Tool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> ProcessJob:
     """The job for a call of a tool with `isolation="process"`; not started yet."""
     context: dict[str, Any] = {
         "run_id": ctx.run_id,
@@ -59,12 +59,13 @@ def process_job(tool: Tool, call: Call, ctx: ToolContext) -> ProcessJob:
         "client_request_id": ctx.client_request_id,
         "session_id": ctx.session_id,
         "strict_payloads": call.run.settings.strict_payloads,
+        "task": ctx.task is not None,
         "metadata": dict(ctx.metadata),
         "auth": None if ctx.auth is None else {**asdict(ctx.auth), "scopes": sorted(ctx.auth.scopes)},
     }
     return ProcessJob(
         target=f"{tool.func.__module__}:{tool.func.__qualname__}",
-        arguments=dict(call.arguments),
+        arguments=dict(arguments),
         context=context,
         sink=CallSink(call, ctx),
         signal=call.signal,

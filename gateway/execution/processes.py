@@ -243,6 +243,9 @@ class ProcessJob:
         elif kind == pipes.FLUSH:
             number = int(body)
             self._sink.flushed(lambda: self._tell({"flushed": number}))
+        elif kind == pipes.CANCEL:
+            self._aborted_at = self._aborted_at or int(body)
+            self._signal.abort("tool")
         elif kind == pipes.TRACEBACK:
             self._sink.traceback(body.decode())
         elif kind == pipes.RESULT:
@@ -262,7 +265,7 @@ class ProcessJob:
 
     def _aborted(self, reason: str) -> None:
         """*Any thread.*"""
-        self._aborted_at = time.monotonic_ns()
+        self._aborted_at = self._aborted_at or time.monotonic_ns()
         self._tell({"abort": reason})
 
     def _tell(self, message: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ otherwise it is absent and `unavailable`. Source: contract 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from gateway.execution.registry import Registry
@@ -20,10 +20,10 @@ class SessionTools:
     """`refresh` first: the session's rules are in the store. Without `session` they are this object's alone."""
 
     def __init__(
-        self, registry: Registry, scopes: frozenset[str] = frozenset(), store: Store | None = None, session: str = ""
+        self, registry: Registry, scopes: Collection[str] = (), store: Store | None = None, session: str = ""
     ) -> None:
         self._registry = registry
-        self._scopes = scopes
+        self._scopes = frozenset(scopes)
         self._store = store
         self._session = session
         self._rules = Visibility()

@@ -21,6 +21,7 @@ from gateway.execution.context import Caller
 from gateway.execution.executor import SHUTDOWN_GRACE, Executor
 from gateway.execution.live import ENDINGS, Counts, LiveRun
 from gateway.execution.middleware import Middleware
+from gateway.execution.names import TOOL_NAME
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.threads import ThreadPool
 from gateway.run.records import RunKey, RunRecord
@@ -34,6 +35,9 @@ audit = logging.getLogger("gateway.runs")
 
 # How long a run's context may take to be left once the run is stopped and its calls have ended.
 LEAVE_SECONDS = 1.0
+# Of what a caller asks for, as much as is written to the log.
+SAID_TOOLS = 10
+SAID_LETTERS = 50
 
 Job = Callable[[LiveRun, Executor, Any], Awaitable[Any]]
 
@@ -153,7 +157,7 @@ class Supervisor:
 
     async def _run(self, run: LiveRun, spec: RunSpec) -> None:
         began = monotonic()
-        who, tools = spec.caller.session_label, ",".join(call.tool_name for call in run.calls.values())
+        who, tools = spec.caller.session_label, _tools(run)
         audit.info("run %s started: agent=%s tools=%s %s", run.key.label, spec.agent, tools, who)
         try:
             await self._work(run, spec)
@@ -238,8 +242,7 @@ class Supervisor:
     def _carry_out(self, run: LiveRun, request: StopRequest) -> None:
         if request.call_id is None:
             if run.stop(request.reason, request.message):
-                tools = ",".join(call.tool_name for call in run.calls.values())
-                audit.info("run %s stopped: reason=%s tools=%s %s", run.key.label, request.reason, tools, run.who)
+                audit.info("run %s stopped: reason=%s tools=%s %s", run.key.label, request.reason, _tools(run), run.who)
         elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
             call.signal.abort(request.reason)
 
@@ -287,6 +290,13 @@ def _cancelled() -> bool:
     """Whether somebody cancelled this task; a context may also raise `CancelledError` on its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _tools(run: LiveRun) -> str:
+    """The tools of a run for the log. A caller may ask for any name, so one that no tool can have is quoted."""
+    names = list(dict.fromkeys(call.tool_name for call in run.calls.values()))
+    said = [name if TOOL_NAME.fullmatch(name) else repr(name[:SAID_LETTERS]) for name in names[:SAID_TOOLS]]
+    return ",".join([*said, *(["…"] if len(names) > SAID_TOOLS else [])])
 
 
 def _limit_key(spec: RunSpec) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from gateway.execution.emitter import Finished
-
-if TYPE_CHECKING:
-    from gateway.execution.call import Call
+from gateway.execution.signals import AbortSignal
 
 __all__ = ["TaskContext"]
 
@@ -19,31 +16,29 @@ class TaskContext:
     What other systems await is synchronous here and returns something that may be awaited. Source: contract 2.2.
     """
 
-    __slots__ = ("_call",)
+    __slots__ = ("_signal", "_update", "task_id")
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    @property
-    def task_id(self) -> str:
-        """Id of the task: the run's, under which it is found and stopped."""
-        return self._call.run.key.run_id
+    def __init__(self, task_id: str, signal: AbortSignal, update: Callable[[str, float | None], None]) -> None:
+        #: Id of the task: the run's, under which it is found and stopped.
+        self.task_id = task_id
+        self._signal = signal
+        self._update = update
 
     @property
     def cancelled(self) -> bool:
         """Whether the task was asked to end."""
-        return self._call.signal.aborted
+        return self._signal.aborted
 
     def update_progress(self, message: str, percent: float | None = None) -> Awaitable[None]:
         """Says how far the task is: a message, and 0 to 100 when that is known."""
-        self._call.update(message, percent)
+        self._update(message, percent)
         return Finished()
 
     def cancel(self) -> Awaitable[None]:
         """Ends the call `interrupted`, reason `tool`: only the person's Stop makes it `cancelled`."""
-        self._call.run.soon(lambda: self._call.signal.abort("tool"))
+        self._signal.abort("tool")
         return Finished()
 
     def throw_if_cancelled(self) -> None:
         """Raises `AbortError` when the task was asked to end."""
-        self._call.signal.throw_if_aborted()
+        self._signal.throw_if_aborted()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
@@ -20,7 +19,7 @@ from typing_extensions import ParamSpec, TypeVar, is_typeddict
 
 from gateway.errors import ToolError
 from gateway.execution import docstrings
-from gateway.execution.names import check_event_name
+from gateway.execution.names import TOOL_NAME, check_event_name
 from gateway.execution.outcomes import ToolOutput, reports_error
 from gateway.execution.schema import (
     adapter_of,
@@ -42,7 +41,6 @@ Visibility = Literal["visible", "hidden"]
 Isolation = Literal["thread", "process"]
 Approval = bool | Callable[..., Any]
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HINTS = {  # our keys -> MCP's
     "read_only": "readOnlyHint",
     "destructive": "destructiveHint",
@@ -238,7 +236,7 @@ def _name(given: object, func: Any) -> str:
     name = getattr(core, "__name__", type(core).__name__) if given is None else given
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}.")
-    if not _NAME.fullmatch(name):
+    if not TOOL_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a tool name: 1 to 128 of A-Z a-z 0-9 _ . -")
     return name
 

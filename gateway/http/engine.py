@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import HTTPConnection, Request
 
 from gateway.errors import NotFound
+from gateway.execution import outcomes
 from gateway.execution.context import AuthContext
 from gateway.execution.direct import direct_caller, run_unheard
 from gateway.execution.emitter import default_emitter
@@ -79,7 +80,7 @@ class Engine:
 
     async def session_tools(self, identity: Identity) -> SessionTools:
         """The tools that are there for a caller; without owner their rules hold for one run only."""
-        scopes = frozenset() if identity.auth is None else identity.auth.scopes
+        scopes = () if identity.auth is None else identity.auth.scopes
         session = "" if identity.owner is None else identity.session_id
         tools = SessionTools(self.tools, scopes, self.store, session)
         await tools.refresh()
@@ -96,19 +97,24 @@ class Engine:
     ) -> ToolOutput:
         """See `Gateway.call_tool`."""
         caller = direct_caller(auth, session)
-        scopes = frozenset() if auth is None else auth.scopes
-        tools = SessionTools(self.tools, scopes, self.store, session or "")
-        async with self.context_for(None) as context:
-            return await run_unheard(
-                self.supervisor.executor,
-                tools,
-                self.settings,
-                caller,
-                call,
-                context=context,
-                signal=signal,
-                timeout=timeout,
-            )
+        scopes = () if auth is None else auth.scopes
+        known = caller.session_id if auth is not None or session is not None else ""
+        tools = SessionTools(self.tools, scopes, self.store, known)
+        try:
+            async with self.context_for(None) as context:
+                return await run_unheard(
+                    self.supervisor.executor,
+                    tools,
+                    self.settings,
+                    caller,
+                    call,
+                    context=context,
+                    signal=signal,
+                    timeout=timeout,
+                )
+        except Exception as error:
+            logger.error("The context of a call of %r failed", call.name, exc_info=error)
+            return outcomes.coded("internal", "The gateway failed; its log says why.")
 
     async def find(self, connection: HTTPConnection, run_id: str) -> RunRecord:
         """A run that this caller may see: its own, or one that belongs to nobody. `NotFound` otherwise."""

@@ -10,6 +10,7 @@ from gateway.execution.supervisor import RunSpec
 from gateway.http.engine import Engine
 from gateway.http.requests import cursor_of, expired_details, unknown
 from gateway.http.sessions import Identity
+from gateway.http.stream import HEADERS
 from gateway.run.records import RunKey, RunRecord
 from gateway.stores.base import Bounds
 
@@ -62,7 +63,7 @@ async def rejoin(engine: Engine, request: Request, record: RunRecord, agent: str
         raise unknown("run")
     cursor, bounds = await checked_cursor(engine, request, record)
     if bounds.over and cursor == bounds.last:
-        return Response(media_type="text/event-stream")
+        return Response(headers=HEADERS)
     engine.viewers.admit(record.key)
     return engine.stream(record.key, cursor)
 

@@ -19,11 +19,12 @@ _SESSION = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
 # What tools may see of a request: nothing that could be a credential (contract 2.2).
 _HEADERS = frozenset({"accept-language", "user-agent", "x-request-id", "traceparent"})
-_NEVER = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key", "x-session-id"})
+# Whatever is configured: a name like this carries a secret, and tools write what they see to logs.
+_CREDENTIAL = re.compile(r"auth(?!ors?(-|$))|cookie|token|secret|password|api-?key|x-session-id|credential")
 SHOWN_HEADERS = "gateway.shown_headers"  # the configured ones, lower-case
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-
+# No version ff, and neither id all zeros: W3C Trace Context, 3.2.2.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 AUTH = "gateway.auth"
 
@@ -77,7 +78,7 @@ def caller(connection: HTTPConnection, identity: Identity, request_id: str, **me
     headers = {
         name: value
         for name, value in connection.headers.items()
-        if (name in allowed or name.startswith("mcp-")) and name not in _NEVER
+        if (name in allowed or name.startswith("mcp-")) and not _CREDENTIAL.search(name)
     }
     shown: dict[str, Any] = {
         "headers": headers,
@@ -101,7 +102,10 @@ def caller(connection: HTTPConnection, identity: Identity, request_id: str, **me
 
 def _trace(connection: HTTPConnection) -> TraceContext | None:
     headers = connection.headers
-    parent = headers.get("traceparent", "").strip()
-    if not _TRACEPARENT.fullmatch(parent) or parent.startswith("ff") or "0" * 32 in parent:
+    parents = headers.getlist("traceparent")
+    parent = parents[0].strip() if len(parents) == 1 else ""
+    if not _TRACEPARENT.fullmatch(parent):
         return None
-    return TraceContext(parent, headers.get("tracestate"), headers.get("baggage"))
+    # A list that came in several headers is one list (RFC 9110).
+    state, baggage = (",".join(headers.getlist(name)) for name in ("tracestate", "baggage"))
+    return TraceContext(parent, state or None, baggage or None)

@@ -29,7 +29,7 @@ from gateway.run.records import RunKey
 from gateway.stores.base import Follower
 from gateway.wire.sse import KEEP_ALIVE, retry
 
-__all__ = ["RAW_SEND", "ViewerResponse", "Viewers"]
+__all__ = ["HEADERS", "RAW_SEND", "ViewerResponse", "Viewers"]
 
 TICK = 1.0  # seconds between two looks at all viewers at most; half a millisecond of work for 5 000 of them
 BREAK_SECONDS = 1.0
@@ -38,7 +38,12 @@ RETRY_MS = (1_000, 3_000)  # spread, so that viewers cut together do not come ba
 # Where the gateway leaves the server's own `send`, for it may be wrapped by the time a response gets it.
 RAW_SEND = "gateway.send"
 
-HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+# Without a charset: the media type has none, it is always UTF-8.
+HEADERS = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
 
 
 class Viewers:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import httpx
@@ -145,6 +146,74 @@ def prints_typescript_with_its_tools(_: Shell, output: str) -> None:
     assert "export " in output
 
 
+def prints_what_follows(where: str, command: str) -> Check:
+    """The block after the command has its output: as it is, or as JSON."""
+    found = page(where)
+    expected = found.after(found.block("sh", command))
+
+    def check(_: Shell, output: str) -> None:
+        if expected.language == "json":
+            assert json.loads(output) == json.loads(expected.text)
+        else:
+            assert output == expected.text
+
+    return check
+
+
+def has_the_tools_of_the_context(shell: Shell, _: str) -> None:
+    assert_tools(shell, "checksum", "convert", "import_lines", "publish", "watch", "who")
+
+
+def knows_who_calls(_: Shell, output: str) -> None:
+    found = json.loads(output)["structuredContent"]
+    assert found["language"] == "eo"
+    assert found["subject"] is found["trace"] is None
+    assert all(found[name] for name in ("run", "call", "request"))
+
+
+def publishes_with_a_nested_call(shell: Shell, output: str) -> None:
+    found = events_in(output)
+    own = next(event["toolCallId"] for event in found if event["type"] == "TOOL_CALL_START")
+    nested = [event for event in found if event.get("metadata", {}).get("parentToolCallId") == own]
+    assert {event["name"] for event in nested} == {"tool.progress", "tool.result"}
+    assert {event["value"]["toolCallId"] for event in nested} == {f"{own}/1"}
+    assert [event["type"] for event in found].count("TOOL_CALL_START") == 1
+    digest = sha256((shell.folder / "who.py").read_bytes()).hexdigest()
+    assert found[-1]["result"]["structuredContent"] == {"published": "who.py", "sha256": digest}
+
+
+def converts_in_the_background(shell: Shell, output: str) -> None:
+    run_id = json.loads(output)["runId"]
+    assert get(shell, f"/runs/{run_id}?wait=25").json()["status"] == "completed"
+    progress = [
+        e["value"] for e in events_in(get(shell, f"/runs/{run_id}/events").text) if "percent" in e.get("value", ())
+    ]
+    assert (progress[-1]["message"], progress[-1]["percent"]) == ("page 3", 100)
+
+
+def shop_is_up(shell: Shell, _: str) -> None:
+    assert_tools(shell, "stock.take", "admin.refill")
+
+
+def bob_has_the_till_only(_: Shell, output: str) -> None:
+    assert [item["name"] for item in json.loads(output)["items"]] == ["open_till"]
+
+
+def opens_the_till_as_shown(_: Shell, output: str) -> None:
+    frame = next(block for block in page("docs/how-to/session-tools.md").of("") if "tools.changed" in block.text)
+    assert re.search(f"^{shown(frame.text)}$", output, re.MULTILINE)
+    assert events_in(output)[-1]["result"]["structuredContent"] == {"tools": ["sell"]}
+
+
+def answers(text: str) -> Check:
+    """One JSON answer with this text."""
+
+    def check(_: Shell, output: str) -> None:
+        assert json.loads(output)["content"] == [{"type": "text", "text": text}]
+
+    return check
+
+
 CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "make demo"): demo_is_up,
     ("README.md", "AGUI_GATEWAY_PORT=8001 make demo"): demo_is_up,
@@ -171,4 +240,30 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/command-line.md", "agui-gateway serve gateway.toml"): sells_from_a_file,
     ("docs/how-to/command-line.md", "agui-gateway schemas"): prints_json_schema,
     ("docs/how-to/command-line.md", "agui-gateway schemas app:gateway"): prints_typescript_with_its_tools,
+    ("docs/how-to/context.md", "agui-gateway serve"): has_the_tools_of_the_context,
+    ("docs/how-to/context.md", "curl http://127.0.0.1:8000/tools/who"): knows_who_calls,
+    ("docs/how-to/context.md", "curl -N"): publishes_with_a_nested_call,
+    ("docs/how-to/context.md", "curl http://127.0.0.1:8000/tools/convert"): converts_in_the_background,
+    ("docs/how-to/middleware.md", "agui-gateway serve"): shop_is_up,
+    ("docs/how-to/session-tools.md", "agui-gateway serve"): only_the_probes_are_open,
+    ("docs/how-to/session-tools.md", "curl http://127.0.0.1:8000/tools -H"): bob_has_the_till_only,
+    ("docs/how-to/session-tools.md", "curl -N"): opens_the_till_as_shown,
+    ("docs/how-to/session-tools.md", "curl http://127.0.0.1:8000/tools/sell"): answers("Sold: tea"),
+    ("docs/how-to/session-tools.md", 'curl http://127.0.0.1:8000/tools/order -H "authorization: Bearer $A'): answers(
+        "Ordered: tea"
+    ),
+    **{
+        (f"docs/how-to/{name}.md", command): prints_what_follows(f"docs/how-to/{name}.md", command)
+        for name, command in (
+            ("middleware", "curl http://127.0.0.1:8000/tools/stock.take"),
+            ("middleware", "curl http://127.0.0.1:8000/tools/admin.refill"),
+            ("session-tools", 'curl http://127.0.0.1:8000/tools/order -H "authorization: Bearer $BOB'),
+            ("adapters", "python adapter.py"),
+            ("adapters", "python free.py"),
+            ("adapters", "python others.py"),
+            ("application-events", "python main.py"),
+            ("application-events", "python cache.py"),
+            ("coming-from", "python webmcp.py"),
+        )
+    },
 }

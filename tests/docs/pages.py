@@ -12,7 +12,7 @@ __all__ = ["PAGES", "ROOT", "Block", "Page", "page"]
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s\"]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
@@ -33,8 +33,9 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The lines of a shell block without their comments."""
-        lines = (re.sub(r"\s{2,}# .*$", "", line) for line in self.text.splitlines())
+        """The lines of a shell block without their comments; one that ends with a backslash goes on in the next."""
+        text = re.sub(r" \\\n\s*", " ", self.text)
+        lines = (re.sub(r"\s{2,}# .*$", "", line) for line in text.splitlines())
         return [line for line in lines if line]
 
     def __str__(self) -> str:

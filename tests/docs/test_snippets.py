@@ -41,6 +41,27 @@ SERVER = re.compile(r"(?:AGUI_GATEWAY_PORT=\d+ )?(?:agui-gateway serve|uvicorn|m
 # Pages that speak of the README's tool.
 OF_COUNT = ("docs/how-to/operate.md", "docs/how-to/command-line.md")
 LANGUAGES = {"", "ini", "js", "json", "nginx", "python", "sh", "toml"}
+# Their other files are imported by those that are run, or by test_features.py.
+OF_FEATURES = {
+    "docs/how-to/context.md": [
+        *(
+            "who.py",
+            "lines.py",
+            "checksum.py",
+            "watch.py",
+            "workspace.py",
+            "convert.py",
+            "publish.py",
+            "logs.py",
+            "app.py",
+        )
+    ],
+    "docs/how-to/middleware.md": ["guard.py", "limit.py", "timing.py", "redact.py", "stock.py", "app.py"],
+    "docs/how-to/session-tools.md": ["app.py"],
+    "docs/how-to/adapters.md": ["tools.py", "adapter.py", "free.py", "others.py"],
+    "docs/how-to/application-events.md": ["orders.py", "main.py", "cache.py"],
+    "docs/how-to/coming-from.md": ["tanstack.py", "webmcp.py", "nitro.py"],
+}
 SECONDS = 30
 JAVASCRIPT = {README.name: 1, AUTHENTICATE.name: 1, FRONTEND.name: 2}
 
@@ -81,7 +102,8 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
 def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shell: Shell, where: Page) -> None:
     commands = [command for block in where.of("sh") for command in block.commands]
     with ExitStack() as servers:
-        if not any(map(SERVER.match, commands[:5])):  # one that the page takes for granted
+        scripts = all(command.startswith("python ") for command in commands)
+        if not scripts and not any(map(SERVER.match, commands[:5])):  # one that the page takes for granted
             servers.enter_context(shell.serving("agui-gateway serve app:gateway"))
         for command in commands:
             if command in NOT_RUN:
@@ -133,6 +155,7 @@ def test_every_python_block_is_a_file_that_is_served_or_imported_here() -> None:
         ("docs/how-to/command-line.md", "shop.py"),
         ("docs/how-to/tools.md", "search.py"),
         ("docs/how-to/tools.md", "test_search.py"),
+        *((name, file) for name, files in OF_FEATURES.items() for file in files),
     }
 
 
