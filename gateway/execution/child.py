@@ -23,11 +23,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from gateway.errors import AbortError, NotAvailable, PayloadError
+from gateway.errors import AbortError, GatewayError, InvalidArguments, NotAvailable, PayloadError
 from gateway.execution.context import AuthContext
 from gateway.execution.names import check_event_name
 from gateway.execution.outbox import Outbox
-from gateway.execution.outcomes import error_of, output_of
+from gateway.execution.outcomes import ToolOutput, error_of, invalid_arguments, output_of
 from gateway.execution.pipes import CANCEL, CHANGES, EMIT, FLUSH, LOG, PROGRESS, RESULT, TRACEBACK, pack
 from gateway.execution.signals import AbortSignal
 from gateway.execution.task_context import TaskContext
@@ -227,13 +227,19 @@ def _answer(handshake: dict[str, Any], ctx: ProcessContext) -> bytes:
         before = ctx._changed(changes) if changes else b""
     except BaseException as error:  # noqa: BLE001 - the boundary of this process
         returned_at = time.monotonic_ns()
-        before, body = _traceback_of(error, ctx), encode(error_of(error).to_wire())
+        before, body = _traceback_of(error, ctx), encode(_output_of_error(error).to_wire())
     return before + pack(RESULT, body, b"%d" % returned_at)
 
 
+def _output_of_error(error: BaseException) -> ToolOutput:
+    if isinstance(error, InvalidArguments):
+        return invalid_arguments(error.message, error.details)
+    return error_of(error)
+
+
 def _traceback_of(error: BaseException, ctx: ProcessContext) -> bytes:
-    """The frame for the log; none when the tool is being stopped, for then to raise is what it should do."""
-    if ctx.abort_signal.aborted:
+    """The frame for the log; none for what is said on purpose, or while it is being stopped: then it should raise."""
+    if ctx.abort_signal.aborted or isinstance(error, GatewayError):
         return b""
     return pack(TRACEBACK, "".join(traceback.format_exception(error)).encode("utf-8", "replace"))
 

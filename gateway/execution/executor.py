@@ -238,6 +238,8 @@ class Executor:
                 call.replaced(changes)
         except (ToolError, PayloadError) as error:
             return outcomes.error_of(error)
+        except BaseException as error:  # noqa: BLE001 - a result runs its author's code once more: validators, models
+            return self._raised(tool, call, error)
         return _fitting(call, output)
 
     def _raised(self, tool: Tool, call: Call, error: BaseException) -> ToolOutput:
@@ -338,6 +340,7 @@ async def _run_async_generator(invoke: Invoke, call: Call) -> Settled[Any]:
         try:
             async for last in generator:
                 call.emit_output(last)
+                await asyncio.sleep(0)  # one that only yields would never give way, not even to Stop
         finally:
             await generator.aclose()
         return last

@@ -85,7 +85,7 @@ class Parameters:
             instance = self.model.model_validate_json(text)
         except ValidationError as exc:
             raise self._invalid(details_of(exc)) from None
-        except Exception as exc:  # the author's validators may raise anything
+        except BaseException as exc:  # the author's validators may raise anything
             raise self._invalid([{"field": "", "message": f"{type(exc).__name__}: {exc}"}]) from exc
         return {name: getattr(instance, field) for name, field in self.fields.items()}
 

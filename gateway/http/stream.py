@@ -14,6 +14,7 @@ shutdown) and replaces the inside. Intended differences:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -33,6 +34,7 @@ __all__ = ["HEADERS", "RAW_SEND", "ViewerResponse", "Viewers"]
 
 TICK = 1.0  # seconds between two looks at all viewers at most; half a millisecond of work for 5 000 of them
 BREAK_SECONDS = 1.0
+HALF_AN_EVENT = b'data: {"type":'
 RETRY_MS = (1_000, 3_000)  # spread, so that viewers cut together do not come back together
 
 # Where the gateway leaves the server's own `send`, for it may be wrapped by the time a response gets it.
@@ -44,6 +46,10 @@ HEADERS = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
+
+
+class StreamCut(ConnectionError):
+    """A stream that was left unterminated, for whoever stands between us and the server."""
 
 
 class Viewers:
@@ -157,7 +163,7 @@ class ViewerResponse(EventSourceResponse):
             if self.on_end is not None:
                 await self.on_end()
         if self._cut is not None:
-            await self._break(watcher)
+            await self._break(watcher, send)
 
     @classmethod
     async def wait_for_exit(cls) -> None:
@@ -219,15 +225,21 @@ class ViewerResponse(EventSourceResponse):
                 self._gone = True
                 self.follower.close()
 
-    async def _break(self, watcher: asyncio.Task[None]) -> None:
+    async def _break(self, watcher: asyncio.Task[None], send: Send) -> None:
         """Breaks the connection. A viewer that does not read would keep a closing one open for ever: abort it.
 
-        Then waits until the server knows, or it would complain of a response that was not completed.
+        Then waits until the server knows, or it would complain of a response that was not completed. Where somebody
+        stands between us and the server, and would end the stream as if it were complete, half an event goes out: no
+        client takes that for a success.
         """
-        transport = getattr(self._cycle, "transport", None)
-        if transport is not None:
-            transport.abort()
-            await asyncio.wait({watcher}, timeout=BREAK_SECONDS)
+        if not _knows_its_flow(self._cycle):
+            watcher.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BREAK_SECONDS):
+                    await send({"type": "http.response.body", "body": HALF_AN_EVENT, "more_body": True})
+            raise StreamCut(f"This viewer's stream was cut: {self._cut}.")
+        self._cycle.transport.abort()
+        await asyncio.wait({watcher}, timeout=BREAK_SECONDS)
         watcher.cancel()
 
 

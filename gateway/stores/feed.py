@@ -1,13 +1,14 @@
 """The log of one run in this process, and those who follow it. It lives on the loop.
 
-Followers are woken in slices, so that Stop and new requests get in between. A large piece comes from a writer that has
-not given way for long and may not soon: it is handed to those who can take it without a turn of the loop.
+A follower that waits and can take a piece at once is handed it, without waking its task; the others are woken. That
+happens once a turn of the loop, in slices, so that Stop and new requests get in between; but at once for a large piece,
+for it comes from a writer that has not given way for long and may not soon.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import islice
 
 from gateway.errors import CursorExpired
@@ -22,50 +23,68 @@ LARGE = 16 * 1024  # bytes
 class Feed:
     """A `BlockLog` with followers."""
 
-    __slots__ = ("_loop", "log", "waiting")
+    __slots__ = ("_due", "_loop", "log", "waiting")
 
     def __init__(self) -> None:
         self.log = BlockLog()
         self.waiting: dict[asyncio.Future[bool], FeedFollower] = {}
         self._loop = asyncio.get_running_loop()
+        self._due = False
 
     def append(self, data: bytes, count: int = 1) -> bool:
         """Adds `count` frames. True when a block was sealed: the time to look at sizes."""
         sealed = self.log.append(data, count)
         if self.waiting:
             if len(data) >= LARGE and len(self.waiting) <= SLICE:
-                self._hand_over()
-            else:
-                self._wake_all()
+                self._serve(self.waiting)
+            elif not self._due:
+                self._due = True
+                self._loop.call_soon(self._serve_all)
         return sealed
 
     def close(self) -> None:
         """No more frames will come."""
         self.log.closed = True
-        self._wake_all()
+        waiting, self.waiting = self.waiting, {}
+        self._wake(iter(waiting))
 
     def follow(self, cursor: int) -> FeedFollower:
         return FeedFollower(self, cursor)
 
-    def _hand_over(self) -> None:
-        """Followers that take all there is go on waiting; the others are woken."""
-        behind = [future for future, follower in self.waiting.items() if not follower.take()]
-        for future in behind:
-            del self.waiting[future]
-        self._wake(iter(behind))
+    def _serve_all(self) -> None:
+        self._round(self.log.last, iter(list(self.waiting)))
 
-    def _wake_all(self) -> None:
-        waiting, self.waiting = self.waiting, {}
-        self._wake(iter(waiting))
+    def _round(self, last: int, waiting: Iterator[asyncio.Future[bool]]) -> None:
+        """One slice of a round. Only one round is under way: what comes meanwhile shares the writes of the next."""
+        now = list(islice(waiting, SLICE))
+        self._serve(now)
+        if len(now) == SLICE:
+            self._loop.call_soon(self._round, last, waiting)
+        elif self.log.last != last and self.waiting:
+            self._loop.call_soon(self._serve_all)
+        else:
+            self._due = False
+
+    def _serve(self, waiting: Iterable[asyncio.Future[bool]]) -> None:
+        """Followers that take all there is go on waiting; the others are woken."""
+        for future in list(waiting):
+            follower = self.waiting.get(future)
+            if follower is not None and not follower.take():
+                del self.waiting[future]
+                _resolve(future)
 
     def _wake(self, waiting: Iterator[asyncio.Future[bool]]) -> None:
         count = 0
         for future in islice(waiting, SLICE):
             count += 1
-            if not future.done():
-                future.set_result(True)
+            _resolve(future)
         if count == SLICE:
             self._loop.call_soon(self._wake, waiting)
+
+
+def _resolve(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(True)
 
 
 class FeedFollower:

@@ -282,3 +282,36 @@ def wait_for_the_end(ctx: ToolContext) -> None:
         pass
     os.write(1, b"heard %s\n" % str(ctx.abort_signal.reason).encode())
     time.sleep(60)
+
+
+@tool(isolation="process")
+def says(text: str = "hello") -> dict[str, str]:
+    return {"text": text}
+
+
+@tool(isolation="process")
+def progresses(ctx: ToolContext) -> list[Any]:
+    """Uses its task, which is there in a process too."""
+    assert ctx.task is not None
+    ctx.task.update_progress("begun")
+    ctx.task.update_progress("half", 50)
+    ctx.task.update_progress("still")
+    ctx.task.throw_if_cancelled()
+    return [ctx.task.task_id, ctx.task.cancelled]
+
+
+@tool(isolation="process", task_support="forbidden")
+def has_no_task(ctx: ToolContext) -> bool:
+    return ctx.task is None
+
+
+@tool(isolation="process", timeout=0)
+def gives_up(ctx: ToolContext, how: str) -> str:
+    """Ends its own call, and then waits, answers or raises."""
+    assert ctx.task is not None
+    ctx.task.cancel()
+    if how == "raise":
+        ctx.task.throw_if_cancelled()
+    if how == "wait":
+        threading.Event().wait()
+    return ctx.abort_signal.reason or "nothing"

@@ -19,6 +19,7 @@ from gateway.execution.call import Call
 from gateway.execution.context import Caller
 from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
+from gateway.execution.middleware import Middleware
 from gateway.execution.registry import Registry
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.supervisor import RunSpec, Supervisor, no_context
@@ -69,8 +70,12 @@ class Desk:
         disconnect_grace: float | None = None,
         owner: str | None = None,
         run_id: str | None = None,
+        others: Sequence[Tool] = (),
     ) -> LiveRun:
-        """Starts a run of one call a tool, side by side; a str is the name of a tool that is not there."""
+        """Starts a run of one call a tool, side by side; a str is the name of a tool that is not there.
+
+        `others` are there for nested calls.
+        """
         names = [(f"call-{number}", item) for number, item in enumerate(tools, 1)]
         caller = Caller("request-1", "anon:somebody", owner=owner)
 
@@ -95,7 +100,7 @@ class Desk:
             prepare=prepare,
             job=job,
             context=context or partial(no_context, self.stage),
-            tools=SessionTools(Registry()),
+            tools=SessionTools(Registry(others)),
             on_disconnect=on_disconnect,
             disconnect_grace=disconnect_grace,
         )
@@ -135,13 +140,13 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(**options: Any) -> AsyncIterator[Desk]:
+async def desk(middleware: Sequence[Middleware] = (), **options: Any) -> AsyncIterator[Desk]:
     """A supervisor; afterwards nothing of it is left: no task, and only threads that nobody can end."""
     before = asyncio.all_tasks()
     settings = Settings(**{"stop_grace": 0.3, **options})
     stage = Stage()
     async with MemoryStore(settings) as store:
-        supervisor = Supervisor(settings, store)
+        supervisor = Supervisor(settings, store, middleware)
         await supervisor.open()
         try:
             yield Desk(supervisor, store, stage)
@@ -230,7 +235,9 @@ def _check_record(record: RunRecord, events: Sequence[Mapping[str, Any]]) -> Non
         assert record.outcome == terminal["outcome"]
         assert record.status == by_outcome[terminal["outcome"]["type"]]
         assert terminal["metadata"]["tanstack"]["finishReason"] == "stop"
-    results = {e["value"]["toolCallId"]: e["value"] for e in events if e.get("name") == "tool.result"}
+    # Nested calls are not in the record.
+    told = [e for e in events if e.get("name") == "tool.result" and "parentToolCallId" not in e.get("metadata", {})]
+    results = {e["value"]["toolCallId"]: e["value"] for e in told}
     for call in record.calls:
         assert not call.open
         assert call.ended_at is not None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, field_validator
 
 from gateway.errors import PayloadError
 from gateway.execution.context import ToolContext
@@ -390,3 +391,59 @@ async def test_progress_beyond_what_javascript_holds_is_still_a_number(progress:
     [report] = custom(events, "tool.progress")
     assert isinstance(report["value"]["progress"], int | float)
     assert isinstance(report["value"]["total"], int | float)
+
+
+class Strange(BaseModel):
+    """A model whose validator raises what no validator should."""
+
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def _no(cls, value: int) -> int:
+        raise RuntimeError("not today")
+
+
+async def test_a_result_that_cannot_even_be_validated_fails_its_call() -> None:
+    @tool(output_model=Strange)
+    async def strange() -> dict[str, int]:
+        """Returns what its model cannot stand."""
+        return {"n": 1}
+
+    async with desk() as at:
+        record, events = await at.outcome(strange)
+    [result] = custom(events, "tool.result")
+    assert record.status == "completed"
+    assert result["value"]["status"] == "failed"
+    assert "not today" in result["value"]["error"]["message"]
+
+
+def leave(value: int) -> int:
+    raise SystemExit(value)
+
+
+async def test_arguments_whose_validator_exits_are_invalid_arguments() -> None:
+    @tool
+    async def picky(n: Annotated[int, AfterValidator(leave)]) -> int:
+        """Cannot be called."""
+        return n
+
+    async with desk() as at:
+        _, events = await at.outcome(picky, arguments={"n": 1})
+    [result] = custom(events, "tool.result")
+    assert result["value"]["error"]["code"] == "invalid_arguments"
+
+
+async def test_an_async_generator_that_only_yields_can_be_stopped() -> None:
+    @tool
+    async def endless() -> AsyncIterator[int]:
+        """Yields for ever, and awaits nothing."""
+        while True:
+            yield 1
+
+    async with desk() as at:
+        run = await at.start(endless)
+        await at.saw(run, "tool.output")
+        run.stop("user")
+        await run.done.wait()
+        assert run.record.status == "cancelled"

@@ -505,7 +505,7 @@ async def test_flush_returns_when_everything_is_in_the_store(kind: str) -> None:
         """The same, where nothing can be awaited."""
         for number in range(50):
             ctx.emit_custom_event("row", {"number": number}, batch=True)
-        ctx.flush()  # type: ignore[unused-coroutine]  # it blocks here, and need not be awaited
+        ctx.flush()
         loop = ctx.context["loop"]
         return {"stored": asyncio.run_coroutine_threadsafe(stored(ctx), loop).result()}
 
@@ -629,10 +629,7 @@ async def test_task_is_none_exactly_when_the_tool_forbids_it() -> None:
         task = ctx.task
         return {"task": None if task is None else [task.task_id == ctx.run_id, task.cancelled]}
 
-    made = [
-        tool(name=kind, task_support=kind)(shows)  # type: ignore[call-overload]  # a str of the three
-        for kind in ("forbidden", "optional", "required")
-    ]
+    made = [tool(name=kind, task_support=kind)(shows) for kind in ("forbidden", "optional", "required")]
     async with serving(*made) as site:
         assert await result(site, "forbidden") == {"task": None}
         assert await result(site, "optional") == {"task": [True, False]}
