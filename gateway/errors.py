@@ -184,7 +184,9 @@ class ToolError(GatewayError):
 
 
 class AccessDenied(ToolError):
-    """Raise it in a middleware or a tool to refuse the call: `Error [denied]: <message>`."""
+    """Raise it in a middleware or a tool to refuse the call: `Error [denied]: <message>`; in an authenticator: 403."""
+
+    status = 403
 
     def __init__(self, message: str = "Access denied.") -> None:
         super().__init__("denied", message)

@@ -103,8 +103,12 @@ class Settings(BaseSettings):
     send_timeout: Seconds = Field(30, description="How long a viewer may not read before it is cut; 0: ever.")
 
     run_ttl: Seconds = Field(3_600, description="How long a finished run is kept.")
-    max_run_events: Count = Field(2_000_000, description="Events kept of one run; the oldest leave first.")
-    max_run_bytes: Bytes = Field(GIB, description="Bytes kept of one run; the oldest events leave first.")
+    max_run_events: Count = Field(
+        2_000_000, description="Events kept of one run; beyond it the oldest leave, some hundred at a time."
+    )
+    max_run_bytes: Bytes = Field(
+        GIB, description="Bytes kept of one run; beyond it the oldest events leave, 64 KiB at a time."
+    )
     max_store_bytes: Bytes = Field(4 * GIB, description="Bytes that `memory://` may hold.")
 
     drain_timeout: Seconds = Field(30, description="Time that runs have to end after SIGTERM.")

@@ -97,7 +97,7 @@ async def run_unheard(
 _tasks: set[asyncio.Task[Any]] = set()
 
 
-def _spawn(work: Coroutine[Any, Any, Any], *, name: str) -> object:
+def _spawn(work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
     task = asyncio.create_task(work, name=name)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)

@@ -11,6 +11,7 @@ import logging
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, Protocol, cast
 
 from gateway.errors import GatewayError, InvalidArguments, PayloadError, ToolError
@@ -32,6 +33,7 @@ __all__ = ["SHUTDOWN_GRACE", "Executor"]
 logger = logging.getLogger("gateway")
 
 SHUTDOWN_GRACE = 0.5  # seconds
+GIVE_WAY = 0.01  # seconds
 AT_ONCE = 0.1  # seconds that middleware has to pass on the result of a call whose time is up
 
 Invoke = Callable[[], Any]
@@ -40,7 +42,7 @@ Invoke = Callable[[], Any]
 class Spawn(Protocol):
     """Starts a task that somebody owns."""
 
-    def __call__(self, work: Coroutine[Any, Any, Any], *, name: str) -> object: ...
+    def __call__(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]: ...
 
 
 class Executor:
@@ -127,7 +129,7 @@ class Executor:
         if body.future.done():
             return
         if on_time:
-            self._spawn(self._unwind_alone(body, call), name=f"unwind middleware of {call.call_id}")
+            self._unwind_alone(body, call)
         else:
             await body.unwind(max(deadline - loop.time(), 0))
 
@@ -170,7 +172,7 @@ class Executor:
         name = f"tool {tool.name} {call.call_id}"
         if tool.isolation == "process":
             job = process_job(tool, call, ctx, arguments)
-            self._spawn(_reap(job, call), name=f"process of {call.call_id}")
+            self._keep(_reap(job, call), f"process of {call.call_id}", job.close)
             await job.start()
             return ProcessBody(job)
         invoke = partial(_invoke, tool, arguments, ctx)
@@ -198,7 +200,7 @@ class Executor:
         if call.signal.reason == "timeout":
             # The result goes out at once; the code may go on unwinding, watched by nobody but the executor.
             call.dropped = True
-            self._spawn(self._unwind_alone(body, call), name=f"unwind {call.call_id}")
+            self._unwind_alone(body, call)
             return self._aborted(call)
         ended = await self._unwind(body, call)
         if (answer := _answer(body, call)) is not None:
@@ -207,12 +209,14 @@ class Executor:
         call.still_running = not ended
         return self._aborted(call)
 
-    async def _unwind_alone(self, body: Body, call: Call) -> None:
-        try:
-            await self._unwind(body, call)
-        except asyncio.CancelledError:
-            body.abandon()
-            raise
+    def _unwind_alone(self, body: Body, call: Call) -> None:
+        """Goes on unwinding after the result, unless a shutdown cuts that short."""
+        self._keep(self._unwind(body, call), f"unwind {call.call_id}", body.abandon)
+
+    def _keep(self, work: Coroutine[Any, Any, Any], name: str, give_up: Callable[[], None]) -> None:
+        """Starts a task; `give_up` when it is cancelled, perhaps before its first step: then none of its code runs."""
+        task = self._spawn(work, name=name)
+        task.add_done_callback(lambda done: give_up() if done.cancelled() else None)
 
     async def _unwind(self, body: Body, call: Call) -> bool:
         ended = await body.unwind(self._grace_of(call))
@@ -338,9 +342,15 @@ async def _run_async_generator(invoke: Invoke, call: Call) -> Settled[Any]:
         last = None
         generator = invoke()
         try:
+            turn = monotonic()
             async for last in generator:
                 call.emit_output(last)
-                await asyncio.sleep(0)  # one that only yields would never give way, not even to Stop
+                if call.signal.aborted:
+                    break
+                if monotonic() - turn > GIVE_WAY:
+                    # One that only yields would never give way, not even to Stop.
+                    await asyncio.sleep(0)
+                    turn = monotonic()
         finally:
             await generator.aclose()
         return last

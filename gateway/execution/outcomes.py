@@ -358,7 +358,9 @@ def _plain_output(output: ToolOutput, changes: list[Change] | None) -> ToolOutpu
     plain = decode(encode(output.content, changes))
     blocks = []
     for item in plain if isinstance(plain, list) else [plain]:
-        if isinstance(item, dict) and isinstance(item.get("type"), str):
+        # Blocks of kinds that we do not know pass; one of a kind that we know must be what its kind needs.
+        unknown = isinstance(item, dict) and isinstance(item.get("type"), str) and item["type"] not in _BLOCK_KEYS
+        if isinstance(item, dict) and (unknown or _is_block(item)):
             blocks.append({key: value for key, value in item.items() if value is not None})
         else:
             blocks.append(_text_block(item if isinstance(item, str) else encode(item).decode()))

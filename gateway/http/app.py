@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import Response
-from starlette.routing import Router
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, Unauthenticated
@@ -24,7 +24,7 @@ from gateway.execution.tools import Tool
 from gateway.http.engine import Engine
 from gateway.http.guard import check_address, check_host, check_origin, cors_headers, preflight
 from gateway.http.page import page_routes
-from gateway.http.responses import HEADERS, REQUEST_ID, error_response
+from gateway.http.responses import HEADERS, REQUEST_ID, endpoint_of, error_response
 from gateway.http.routes import Routes
 from gateway.http.sessions import AUTH, SHOWN_HEADERS
 from gateway.http.stream import RAW_SEND
@@ -71,7 +71,7 @@ class Gateway:
         self._authenticate = authenticate
         self._options = options
         self._engine: Engine | None = None
-        self._router: Router | None = None
+        self._routes: list[Route] = []
         self._starting = asyncio.Lock()
 
     def configure(self, **options: Any) -> None:
@@ -128,7 +128,7 @@ class Gateway:
                 routes = Routes(engine).table()
                 if engine.settings.page:
                     routes += await asyncio.to_thread(page_routes)  # it looks for its folder
-                self._router = Router(routes, redirect_slashes=False)
+                self._routes = routes
                 self._engine = engine
             return self._engine
 
@@ -150,25 +150,27 @@ class Gateway:
             await receive()
             await send({"type": "websocket.close", "code": 1000})
         else:
-            await self._request(scope, receive, send)
+            scope[REQUEST_ID] = uuid.uuid4().hex
+            scope[HEADERS] = {"x-request-id": scope[REQUEST_ID]}
+            scope[RAW_SEND] = send
+            try:
+                answer = await self._answer(scope, receive)
+            except ClientDisconnect:
+                return
+            answer.headers.update(scope[HEADERS])
+            # Here and not further in: what waits for the end of a stream is held once per viewer.
+            await answer(scope, receive, send)
 
-    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[REQUEST_ID] = uuid.uuid4().hex
-        scope[HEADERS] = {"x-request-id": scope[REQUEST_ID]}
-        scope[RAW_SEND] = send
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
         take_ticket(scope)
         try:
             engine = self._engine or await self.startup()
             answer = await self._admit(HTTPConnection(scope), engine.settings)
             if answer is None:
-                assert self._router is not None  # noqa: S101 - set together with the engine
-                scope["app"] = self  # tells the router to raise its 404 and 405, for they have our error body
-                await self._router(scope, receive, send)
-                return
+                return await endpoint_of(self._routes, scope).respond(scope, receive)
         except (HTTPException, GatewayError) as error:
             answer = error_response(error)
-        answer.headers.update(scope[HEADERS])
-        await answer(scope, receive, send)
+        return answer
 
     async def _admit(self, connection: HTTPConnection, settings: Settings) -> Response | None:
         """Raises what refuses a request before any route sees it; answers a CORS preflight."""

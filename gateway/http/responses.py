@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, RequestError
 from gateway.wire.codec import encode
 
-__all__ = ["Endpoint", "JSON", "error_response"]
+__all__ = ["Endpoint", "endpoint_of", "JSON", "error_response"]
 
 logger = logging.getLogger("gateway")
 
@@ -57,18 +58,34 @@ def error_response(error: Exception) -> Response:
 
 
 class Endpoint:
-    """An endpoint function as an ASGI application: its errors become answers, and every answer says its request id."""
+    """An endpoint function whose errors are answers, too."""
 
     def __init__(self, function: Callable[[Request], Awaitable[Response]]) -> None:
         self._function = function
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(self, scope: Scope, receive: Receive) -> Response:
+        """The answer; it is sent by the caller, so that nothing of a request is kept while a stream lives."""
         try:
-            # The request is not kept: it would live as long as a stream does.
-            response = await self._function(Request(scope, receive))
+            return await self._function(Request(scope, receive))
         except ClientDisconnect:
-            return
+            raise  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - the boundary of HTTP: every error is an answer
-            response = error_response(error)
-        response.headers.update(scope[HEADERS])
-        await response(scope, receive, send)
+            return error_response(error)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await self.respond(scope, receive))(scope, receive, send)
+
+
+def endpoint_of(routes: Sequence[Route], scope: Scope) -> Endpoint:
+    """The endpoint for a request, whose path parameters go into the scope; `HTTPException` 404 or 405 when none is."""
+    allowed: set[str] = set()
+    for route in routes:
+        match, found = route.matches(scope)
+        if match is Match.FULL:
+            scope.update(found)
+            return cast("Endpoint", route.endpoint)
+        if match is Match.PARTIAL:
+            allowed |= route.methods or set()
+    if allowed:
+        raise HTTPException(405, headers={"allow": ", ".join(sorted(allowed))})
+    raise HTTPException(404)

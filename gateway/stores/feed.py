@@ -23,12 +23,12 @@ LARGE = 16 * 1024  # bytes
 class Feed:
     """A `BlockLog` with followers."""
 
-    __slots__ = ("_due", "_loop", "log", "waiting")
+    __slots__ = ("_due", "log", "loop", "waiting")
 
     def __init__(self) -> None:
         self.log = BlockLog()
         self.waiting: dict[asyncio.Future[bool], FeedFollower] = {}
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._due = False
 
     def append(self, data: bytes, count: int = 1) -> bool:
@@ -39,7 +39,7 @@ class Feed:
                 self._serve(self.waiting)
             elif not self._due:
                 self._due = True
-                self._loop.call_soon(self._serve_all)
+                self.loop.call_soon(self._serve_all)
         return sealed
 
     def close(self) -> None:
@@ -59,9 +59,9 @@ class Feed:
         now = list(islice(waiting, SLICE))
         self._serve(now)
         if len(now) == SLICE:
-            self._loop.call_soon(self._round, last, waiting)
+            self.loop.call_soon(self._round, last, waiting)
         elif self.log.last != last and self.waiting:
-            self._loop.call_soon(self._serve_all)
+            self.loop.call_soon(self._serve_all)
         else:
             self._due = False
 
@@ -79,7 +79,7 @@ class Feed:
             count += 1
             _resolve(future)
         if count == SLICE:
-            self._loop.call_soon(self._wake, waiting)
+            self.loop.call_soon(self._wake, waiting)
 
 
 def _resolve(future: asyncio.Future[bool]) -> None:
@@ -104,13 +104,22 @@ class FeedFollower:
 
     async def __anext__(self) -> bytes:
         """The next piece; `b""` after `wake()`; `StopAsyncIteration` at the end or after `close()`."""
-        log = self._feed.log
+        feed = self._feed
         while not self._closed:
-            if self.cursor < log.last:
+            if self.cursor < feed.log.last:
                 return self._read()
-            if log.closed:
+            if feed.log.closed:
                 break
-            if not await self._wait() and not self._closed:
+            # Waiting here and not in a method of its own: this frame is held once per viewer.
+            future: asyncio.Future[bool] = feed.loop.create_future()
+            self._future = future
+            feed.waiting[future] = self
+            try:
+                news = await future
+            finally:
+                self._future = None
+                feed.waiting.pop(future, None)
+            if not news and not self._closed:
                 return b""
         raise StopAsyncIteration
 
@@ -140,14 +149,3 @@ class FeedFollower:
             raise CursorExpired("The events after this cursor are gone.", details=details)
         data, self.cursor = log.read(self.cursor)
         return data
-
-    async def _wait(self) -> bool:
-        """True when the feed has news, false after `wake`."""
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._future = future
-        self._feed.waiting[future] = self
-        try:
-            return await future
-        finally:
-            self._future = None
-            self._feed.waiting.pop(future, None)

@@ -111,14 +111,25 @@ class Desk:
 
     async def saw(self, run: LiveRun, name: str) -> dict[str, Any]:
         """Waits until the run has a CUSTOM event of this name (or an event of this type), and returns it."""
+        return await self._first(run, lambda event: name in (event.get("name"), event["type"]), name)
+
+    async def ended(self, run: LiveRun, call_id: str) -> dict[str, Any]:
+        """Waits until a call, perhaps a nested one, has its result, and returns that event."""
+
+        def is_it(event: Mapping[str, Any]) -> bool:
+            return event.get("name") == "tool.result" and event["value"]["toolCallId"] == call_id
+
+        return await self._first(run, is_it, f"the result of {call_id}")
+
+    async def _first(self, run: LiveRun, wanted: Callable[[Mapping[str, Any]], bool], what: str) -> dict[str, Any]:
         decoder = Decoder()
         async with asyncio.timeout(LONG):
             async for data in self.store.follow(run.key, 0):
                 for message in decoder.feed(data):
                     event: dict[str, Any] = json.loads(message.data)
-                    if name in (event.get("name"), event["type"]):
+                    if wanted(event):
                         return event
-        raise AssertionError(f"The run ended without {name}")
+        raise AssertionError(f"The run ended without {what}")
 
     async def stop(self, run: LiveRun, call_id: str | None = None) -> RunRecord | None:
         """Presses Stop."""

@@ -517,3 +517,8 @@ def test_any_error_raised_makes_a_coded_output(code: str, message: str, retryabl
         assert CODED.match(output.text)
         assert json.dumps(output.to_wire()).encode()
         assert recode(output) == output
+
+
+def test_a_content_block_without_what_its_kind_needs_is_shown_as_text() -> None:
+    output = output_of(ToolOutput([{"type": "text", "text": 5}, {"type": "of_tomorrow", "x": 1}]))
+    assert output.content == [{"type": "text", "text": '{"type":"text","text":5}'}, {"type": "of_tomorrow", "x": 1}]

@@ -13,6 +13,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from gateway import Gateway
+from gateway.errors import AccessDenied
 from gateway.execution.context import AuthContext
 from gateway.http.routes import Routes
 from tests.http.asking import ASYNC, JSON, Gates, agent_body, ask, echo, error_of, events_of, waits
@@ -312,3 +313,13 @@ async def test_a_subject_is_in_the_log_in_clear_and_a_session_only_as_a_hash(cap
     assert MINE not in said
     assert THEIRS not in said
     assert "Bearer" not in said
+
+
+async def test_an_authenticator_that_refuses_is_answered_403() -> None:
+    async def authenticate(connection: Any) -> AuthContext | None:
+        raise AccessDenied("Not you.")
+
+    async with serving(authenticate=authenticate) as site:
+        answer = await site.client.get("/tools")
+    assert answer.status_code == 403
+    assert answer.json() == {"error": {"code": "denied", "message": "Not you."}}
