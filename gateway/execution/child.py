@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from gateway.errors import AbortError, GatewayError, InvalidArguments, NotAvailable, PayloadError
+from gateway.errors import AbortError, InvalidArguments, NotAvailable, PayloadError
 from gateway.execution.context import AuthContext
 from gateway.execution.names import check_event_name
 from gateway.execution.outbox import Outbox
@@ -238,8 +238,8 @@ def _output_of_error(error: BaseException) -> ToolOutput:
 
 
 def _traceback_of(error: BaseException, ctx: ProcessContext) -> bytes:
-    """The frame for the log; none for what is said on purpose, or while it is being stopped: then it should raise."""
-    if ctx.abort_signal.aborted or isinstance(error, GatewayError):
+    """The frame for the log; none for a caller's mistake, or while it is being stopped: then it should raise."""
+    if ctx.abort_signal.aborted or isinstance(error, InvalidArguments):
         return b""
     return pack(TRACEBACK, "".join(traceback.format_exception(error)).encode("utf-8", "replace"))
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from time import time_ns
+from time import time, time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.errors import NotAvailable
@@ -128,7 +128,7 @@ class ToolContext:
         self._heads = call.custom.stamped
         self._tail = call.custom.tail
         self._limit = call.run.settings.max_event_bytes
-        self._until = 0
+        self._until = 0.0
         #: What `Gateway(context=...)` gave this run.
         self.context = context
 
@@ -223,7 +223,7 @@ class ToolContext:
         name or value that is none. Source: contract 4.3.
         """
         # The hot path, in one frame and with no call that is not C. What is unusual goes the long way instead.
-        if time_ns() >= self._until:
+        if time() >= self._until:
             self._next_millisecond()
         try:
             head = self._heads[name]
@@ -233,7 +233,7 @@ class ToolContext:
                         break
                 else:
                     data = dumps(value, None, FLAT_OPTIONS)
-                    if data.isascii() and len(data) <= self._limit:
+                    if len(data) <= self._limit:
                         self._add((None, head, data[1:-1], self._tail))
                         if len(self._pieces) >= FULL or not self._run.taking:
                             self._run.staged()
@@ -244,8 +244,7 @@ class ToolContext:
 
     def _next_millisecond(self) -> None:
         """Heads carry the time, so those of the last millisecond are of no more use."""
-        now = time_ns()
-        self._until = now - now % 1_000_000 + 1_000_000
+        self._until = (int(time() * 1000) + 1) / 1000
         self._heads.clear()
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:

@@ -18,14 +18,14 @@ import orjson
 from gateway.errors import PayloadError
 from gateway.wire.normalise import MAX_DEPTH, Change, fields_of, normalise, type_name
 
-__all__ = ["FLAT", "FLAT_OPTIONS", "Change", "as_mapping", "decode", "dumps", "encode", "encode_strict"]
+__all__ = ["FLAT", "FLAT_OPTIONS", "Change", "as_mapping", "decode", "dumps", "encode", "encode_strict", "one_line"]
 
 _dumps = orjson.dumps
 # Integers beyond 2**53-1 raise. No other option matters: only exact JSON types come as far as orjson.
 _OPTIONS = orjson.OPT_STRICT_INTEGER
 _NONE = type(None)
 # A dict whose values are of these types alone may go straight to `dumps(value, None, FLAT_OPTIONS)`: if that does not
-# raise and its result is ASCII, it is what `encode` would give. For the hot path of tools that emit by the thousand.
+# raise, `one_line` of it is what `encode` would give. For the hot path of tools that emit by the thousand.
 FLAT = frozenset({str, int, bool, _NONE})
 FLAT_OPTIONS = _OPTIONS
 dumps = _dumps
@@ -52,15 +52,15 @@ def encode(value: object, changes: list[Change] | None = None) -> bytes:
                     break
             else:
                 data = _dumps(value, None, _OPTIONS)
-                return data if data.isascii() else _one_line(data)
+                return data if data.isascii() else one_line(data)
         if _is_plain(value):
-            return _one_line(_dumps(value, None, _OPTIONS))
+            return one_line(_dumps(value, None, _OPTIONS))
     except (TypeError, RuntimeError):  # orjson refuses it, or another thread is changing it
         pass
     plain, found = normalise(value)
     if changes is not None:
         changes.extend(found)
-    return _one_line(_dumps(plain))
+    return one_line(_dumps(plain))
 
 
 def encode_strict(value: object) -> bytes:
@@ -133,7 +133,8 @@ def _holds_plain(value: Any, levels: int) -> bool:
     return True
 
 
-def _one_line(data: bytes) -> bytes:
+def one_line(data: bytes) -> bytes:
+    """JSON of orjson without U+0085, U+2028 and U+2029, which it leaves as they are."""
     if data.isascii():
         return data
     if 0xC2 in data:  # a search for one byte costs next to nothing, one for two does not

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import Any
 
 import pytest
 from starlette.requests import HTTPConnection
 
 from gateway import AuthContext, ToolContext, tool
-from tests.http.asking import JSON, agent_body, ask, events_of
+from tests.http.asking import JSON, Reader, agent_body, ask, events_of
 from tests.http.site import ME, SOMEBODY_ELSE, Site, serving
 
 
@@ -63,7 +64,7 @@ async def everywhere(site: Site, headers: dict[str, str]) -> set[str]:
         assert (answer.status_code == 200) is (name in listed), name
         if name not in listed:
             assert answer.json()["error"]["code"] == "tool_not_found"
-    asked = agent_body(ask(*((name, name, {}) for name in names)), runId=f"r{site.port}{len(site.writers)}{id(listed)}")
+    asked = agent_body(ask(*((name, name, {}) for name in names)), runId=uuid.uuid4().hex)
     events = events_of((await site.client.post("/agents/tools", json=asked, headers=headers)).content)
     statuses = {
         event["value"]["toolName"]: event["value"]["status"] for event in events if event.get("name") == "tool.result"
@@ -188,12 +189,11 @@ async def test_a_run_sees_what_another_run_of_its_session_switches_meanwhile() -
         return (await ctx.call_tool("admin", {})).text
 
     async with serving(*ALL, waits, context=go) as site:
-        stream = await site.open("/tools/waits", {}, ME)
-        await stream.until("waiting")
+        reader = Reader(await site.open("/tools/waits", {}, ME))
+        await reader.until("waiting")
         await enable(site, "admin", headers=ME)
         go.set()
-        assert (await stream.until("TOOL_CALL_RESULT"))["toolCallId"]
-        ((_, last),) = [item for item in await stream.rest() if item[1]["type"] == "RUN_FINISHED"]
+        last = (await reader.rest())[-1]
     assert last["result"]["content"][0]["text"] == "admin here"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -79,7 +79,7 @@ async def test_a_tool_that_forbids_tasks_refuses_the_background() -> None:
 
 
 async def test_the_list_says_what_a_tool_supports() -> None:
-    kinds = ("forbidden", "optional", "required")
+    kinds: tuple[Literal["forbidden", "optional", "required"], ...] = ("forbidden", "optional", "required")
     made: list[Any] = [tool(name=kind, task_support=kind)(answers) for kind in kinds]
     async with serving(*made) as site:
         items = (await site.client.get("/tools")).json()["items"]
