@@ -229,7 +229,8 @@ class ToolContext:
             head = self._heads[name]
             if type(value) is dict and value and "toolCallId" not in value and not batch:
                 for item in value.values():
-                    if type(item) not in FLAT:
+                    kind = type(item)
+                    if kind is not str and kind is not int and kind not in FLAT:
                         break
                 else:
                     data = dumps(value, None, FLAT_OPTIONS)
