@@ -56,6 +56,7 @@ class Call:
         "call_id",
         "closed",
         "custom",
+        "depth",
         "dropped",
         "expired",
         "held",
@@ -98,7 +99,10 @@ class Call:
         self.parent_message_id = parent_message_id
         self.held = held
         self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.signal: AbortSignal = run.signal.child() if parent is None else parent.signal.child()
+        if parent is not None and parent.output is not None:
+            self.signal.abort("tool")  # code that its parent left behind: nobody would hear of it, and no Stop reach it
         self.closed = False
         self.still_running = False
         self.dropped = False

@@ -35,6 +35,8 @@ class Capabilities:
         self._values: dict[Capability[Any], Any] = {}
 
     def provide(self, capability: Capability[T], value: T) -> None:
+        if not isinstance(capability, Capability):
+            raise TypeError(f"A capability is provided under a Capability, not under {capability!r}.")
         self._values[capability] = value
 
     def get(self, capability: Capability[T]) -> T:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gateway.errors import NotAvailable
 from gateway.execution.capabilities import Capabilities, Capability
 from gateway.execution.live import FULL
-from gateway.execution.middleware import ToolCall
-from gateway.execution.outcomes import ToolOutput
+from gateway.execution.middleware import ToolCall, checked_timeout
+from gateway.execution.outcomes import ToolOutput, failed
 from gateway.execution.signals import AbortSignal
 from gateway.execution.task_context import TaskContext
 from gateway.wire.codec import FLAT, FLAT_OPTIONS, dumps
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["AuthContext", "Caller", "ToolContext", "TraceContext"]
 
 T = TypeVar("T")
+
+# A tool, or a middleware, that always calls another one would fill the memory long before its time is up.
+MAX_DEPTH = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,10 +319,13 @@ class ToolContext:
     async def call_tool(self, name: str, arguments: Mapping[str, Any], timeout: float | None = None) -> ToolOutput:
         """Calls another tool inside this run, under the same signal; never raises for an outcome.
 
-        `timeout` is seconds, 0 for ever, None the tool's own. Its events carry `<this call>/<n>` as `toolCallId`; it is
-        not part of the conversation. For the loop's own thread. Source: contract 4.2.
+        `timeout` is seconds, 0 for ever, None the tool's own; `ValueError` for another one. Its events carry
+        `<this call>/<n>` as `toolCallId`; it is not part of the conversation. For the loop's own thread. Source:
+        contract 4.2.
         """
         if self._executor is None:
             raise NotAvailable("call_tool is not available here.")
-        nested = self._call.nest(name, ToolCall(name, arguments).arguments, timeout)
+        if self._call.depth >= MAX_DEPTH:
+            return failed(f"Tools call each other more than {MAX_DEPTH} deep.")
+        nested = self._call.nest(name, ToolCall(name, arguments).arguments, checked_timeout(timeout))
         return await self._executor.execute(nested, self._caller, self.context)

@@ -17,7 +17,7 @@ from gateway.execution.call import Call
 from gateway.execution.context import AuthContext, Caller
 from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
-from gateway.execution.middleware import Middleware, ToolCall
+from gateway.execution.middleware import Middleware, ToolCall, checked_timeout
 from gateway.execution.outcomes import ToolOutput
 from gateway.execution.registry import Registry
 from gateway.execution.session_tools import SessionTools
@@ -79,6 +79,7 @@ async def run_unheard(
     timeout: float | None = None,
 ) -> ToolOutput:
     """One call, to its outcome. Only a cancellation from outside is raised."""
+    timeout = checked_timeout(timeout)
     record = RunRecord(RunKey(None, secrets.token_hex(8)), secrets.token_hex(8), "tools", created_at=time())
     run = LiveRun(record, NoWriter(), settings, tools=tools, unheard=True)
     run.start()
@@ -122,7 +123,7 @@ async def call_tool(
     output. A cancellation of the caller goes through. Source: contract 2.3 and 5.1.
     """
     settings = Settings()
-    threads = ThreadPool(1)
+    threads = ThreadPool(settings.max_threads)  # of which as many start as are needed
     caller = direct_caller(auth, session)
     scopes = () if auth is None else auth.scopes
     try:

@@ -113,7 +113,7 @@ class EventEmitter:
     def _call(self, name: str, handler: Handler, payload: Any) -> asyncio.Future[Any] | None:
         try:
             result = handler(payload)
-        except FAILURES:  # the boundary to a handler's code
+        except BaseException:  # the boundary to a handler's code
             logger.exception("A handler of the event %r failed", name)
             return None
         return self._start(name, result) if isawaitable(result) else None

@@ -147,6 +147,8 @@ class Executor:
         return self._raised(tool, call, answer.error) if isinstance(answer, Raised) else _fitting(call, answer.value)
 
     async def _run(self, tool: Tool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+        if call.output is not None:  # call_next after the end of the call
+            call.signal.abort("tool")
         if call.signal.aborted:
             call.dropped = True
             return self._aborted(call)

@@ -7,6 +7,7 @@ another one raised. It runs on the loop, for tools of every kind. Source: contra
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from gateway.execution.outcomes import ToolOutput
 if TYPE_CHECKING:
     from gateway.execution.context import ToolContext
 
-__all__ = ["CallNext", "Inside", "Middleware", "ToolCall", "onion"]
+__all__ = ["CallNext", "Inside", "Middleware", "ToolCall", "checked_timeout", "onion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,15 @@ class ToolCall:
     def arguments(self) -> Mapping[str, Any]:
         """The input, if it is an object."""
         return self.input if isinstance(self.input, Mapping) else {}
+
+
+def checked_timeout(timeout: object) -> float | None:
+    """Seconds, 0 for ever, None for the tool's own; `ValueError` for what is no such number."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
+        raise ValueError(f"timeout must be 0 (waits forever) or more seconds, not {timeout!r}.")
+    return timeout
 
 
 CallNext = Callable[[ToolCall], Awaitable[ToolOutput]]

@@ -34,7 +34,7 @@ class AbortSignal:
         self._reason = reason
         # Reentrant: the garbage collector may remove a callback while this thread is registering one.
         self._lock = threading.RLock()
-        self._callbacks: dict[object, Callable[[str], object]] = {}
+        self._callbacks: dict[object, Callable[[str], object] | AbortSignal] = {}
         self._link: tuple[weakref.ref[AbortSignal], object] | None = None
 
     def __repr__(self) -> str:
@@ -82,14 +82,26 @@ class AbortSignal:
 
     def abort(self, reason: str) -> bool:
         """For the gateway: abort with `reason`. True the first time; later calls change nothing."""
+        if (first := self._take(reason)) is None:
+            return False
+        # Without recursion: calls may be nested deeper than Python's stack.
+        pending = list(reversed(first))
+        while pending:
+            callback = pending.pop()
+            if isinstance(callback, AbortSignal):
+                pending += reversed(callback._take(reason) or [])
+            else:
+                _call(callback, reason)
+        return True
+
+    def _take(self, reason: str) -> list[Callable[[str], object] | AbortSignal] | None:
+        """Marks this one alone as aborted; what is to be called then, or None when it was before."""
         with self._lock:
             if self._reason is not None:
-                return False
+                return None
             self._reason = reason
             callbacks, self._callbacks = self._callbacks, {}
-        for callback in callbacks.values():
-            _call(callback, reason)
-        return True
+        return list(callbacks.values())
 
     def child(self) -> AbortSignal:
         """A signal of its own that is also aborted, with the same reason, when this one is.
@@ -100,7 +112,7 @@ class AbortSignal:
         key = object()
         with self._lock:
             if self._reason is None:
-                self._callbacks[key] = child.abort
+                self._callbacks[key] = child
                 child._link = (weakref.ref(self), key)
             else:
                 child._reason = self._reason

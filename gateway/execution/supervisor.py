@@ -28,7 +28,7 @@ from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import StopRequest, Store
 
-__all__ = ["RunSpec", "Supervisor"]
+__all__ = ["LEAVE_SECONDS", "RunSpec", "Supervisor"]
 
 logger = logging.getLogger("gateway")
 audit = logging.getLogger("gateway.runs")

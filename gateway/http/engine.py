@@ -16,12 +16,12 @@ from gateway.execution import outcomes
 from gateway.execution.context import AuthContext
 from gateway.execution.direct import direct_caller, run_unheard
 from gateway.execution.emitter import default_emitter
-from gateway.execution.middleware import Middleware, ToolCall
+from gateway.execution.middleware import Middleware, ToolCall, checked_timeout
 from gateway.execution.outcomes import ToolOutput
 from gateway.execution.registry import Registry
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.signals import AbortSignal
-from gateway.execution.supervisor import Supervisor
+from gateway.execution.supervisor import LEAVE_SECONDS, Supervisor
 from gateway.http.sessions import Identity, identify
 from gateway.http.stream import ViewerResponse, Viewers
 from gateway.http.tickets import Tickets
@@ -100,21 +100,27 @@ class Engine:
         scopes = () if auth is None else auth.scopes
         known = caller.session_id if auth is not None or session is not None else ""
         tools = SessionTools(self.tools, scopes, self.store, known)
+        limit = checked_timeout(timeout) or self.settings.tool_timeout or None
+        stack = AsyncExitStack()
         try:
-            async with self.context_for(None) as context:
-                return await run_unheard(
-                    self.supervisor.executor,
-                    tools,
-                    self.settings,
-                    caller,
-                    call,
-                    context=context,
-                    signal=signal,
-                    timeout=timeout,
-                )
-        except Exception as error:
-            logger.error("The context of a call of %r failed", call.name, exc_info=error)
-            return outcomes.coded("internal", "The gateway failed; its log says why.")
+            async with asyncio.timeout(limit):
+                context = await stack.enter_async_context(self.context_for(None))
+            output = await run_unheard(
+                self.supervisor.executor,
+                tools,
+                self.settings,
+                caller,
+                call,
+                context=context,
+                signal=signal,
+                timeout=timeout,
+            )
+        except asyncio.CancelledError as error:
+            await _leave(stack, call)
+            output = _context_failed(call, error)
+        except BaseException as error:  # noqa: BLE001 - the context is foreign code
+            output = _context_failed(call, error)
+        return await _leave(stack, call) or output
 
     async def find(self, connection: HTTPConnection, run_id: str) -> RunRecord:
         """A run that this caller may see: its own, or one that belongs to nobody. `NotFound` otherwise."""
@@ -159,3 +165,22 @@ class Engine:
     async def _drain_at_exit(self) -> None:
         await ViewerResponse.wait_for_exit()
         await self.drain()
+
+
+def _context_failed(call: ToolCall, error: BaseException) -> ToolOutput:
+    """The outcome when `context` raises, whatever that is; a cancellation of the caller goes through."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    logger.error("The context of a call of %r failed", call.name, exc_info=error)
+    return outcomes.coded("internal", "The gateway failed; its log says why.")
+
+
+async def _leave(stack: AsyncExitStack, call: ToolCall) -> ToolOutput | None:
+    """Leaves the context, which may fail, or hang for a moment; what that makes of the call, if anything."""
+    try:
+        async with asyncio.timeout(LEAVE_SECONDS):
+            await stack.aclose()
+    except BaseException as error:  # noqa: BLE001 - the context is foreign code
+        return _context_failed(call, error)
+    return None

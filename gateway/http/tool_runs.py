@@ -8,7 +8,7 @@ from functools import partial
 
 from starlette.requests import Request
 
-from gateway.errors import InvalidArguments, NotFound, RequestError
+from gateway.errors import GatewayError, InvalidArguments, NotFound, RequestError
 from gateway.execution.call import Call
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
@@ -31,17 +31,26 @@ async def tool_spec(engine: Engine, request: Request, *, background: bool) -> Ru
     name = request.path_params["tool"]
     tools = await engine.session_tools(identity)
     tool = tools.get(name)
-    if tool is None:
-        raise NotFound(f"No tool {name!r}.", code="tool_not_found")
-    body, parsed = parse_body(ToolRunInput, await read_body(request, engine.settings.max_body_bytes))
-    key = run_key(request, identity, body.run_id or str(uuid.uuid4()))
-    _check(tool, body, background=background)
+    known = tool or engine.tools.get(name)
+    missing = NotFound(f"No tool {name!r}.", code="tool_not_found")
+    if known is None:
+        raise missing
+    try:
+        body, parsed = parse_body(ToolRunInput, await read_body(request, engine.settings.max_body_bytes))
+        key = run_key(request, identity, body.run_id or str(uuid.uuid4()))
+    except GatewayError:
+        if tool is None:
+            raise missing from None
+        raise
+    if tool is None and await engine.store.get(key) is None:
+        raise missing  # a run that is kept is joined although its tool has gone since, for it may have hidden itself
+    _check(known, body, background=background)
     who = caller(request, identity, request.scope[REQUEST_ID])
     call_id = body.tool_call_id or f"call_{secrets.token_urlsafe(9)}"
-    timeout = _timeout(engine.settings, tool, body.timeout)
+    timeout = _timeout(engine.settings, known, body.timeout)
 
     def prepare(run: LiveRun) -> None:
-        Call(run, call_id, tool.name, tool, body.arguments, timeout)
+        Call(run, call_id, name, tool, body.arguments, timeout)
 
     return RunSpec(
         key=key,

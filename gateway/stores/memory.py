@@ -74,6 +74,7 @@ class MemoryWriter:
         # The worker may not have heard of a Stop that the record knows.
         self._entry.record = record if stopped is None else replace(record, stop_requested=stopped)
         if record.over:
+            self._entry.on_trim = None  # it holds the whole live run: calls, arguments, results
             self._feed.close()
             self._store.account(self._entry)
             self._store.ended(record.key)

@@ -204,3 +204,53 @@ async def test_calls_inside_calls_are_named_by_their_path_and_run_side_by_side()
     }
     assert parents == {call_id: call_id.rpartition("/")[0] for call_id in found if "/" in call_id}
     assert len([event for event in events if event["type"] == "TOOL_CALL_START"]) == 1
+
+
+async def test_tools_that_call_each_other_without_end_fail_at_a_bound_and_leave_nothing_running() -> None:
+    @tool(name="endless")
+    async def endless(ctx: ToolContext) -> str:
+        """Calls itself."""
+        return (await ctx.call_tool("endless", {})).text
+
+    async with desk() as at:
+        record, events = await at.outcome(endless, others=[endless])
+    assert record.status == "completed"
+    assert "250 deep" in str(events[-3:])
+
+
+async def test_stop_reaches_calls_that_are_nested_deeply() -> None:
+    deep = 200
+
+    @tool(name="down", timeout=0)
+    async def down(left: int, ctx: ToolContext) -> str:
+        """Calls itself, and waits at the bottom."""
+        if not left:
+            ctx.emit_custom_event("bottom", {})
+            await asyncio.Event().wait()
+        return (await ctx.call_tool("down", {"left": left - 1})).text
+
+    async with desk() as at:
+        run = await at.start(down, arguments={"left": deep}, others=[down])
+        await at.saw(run, "bottom")
+        run.stop("user")
+        await run.done.wait()
+        assert run.record.status == "cancelled"
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "3", True])
+async def test_a_timeout_that_is_none_is_an_error_where_the_call_is_made(timeout: Any) -> None:
+    @tool(name="quick")
+    async def quick() -> str:
+        """Answers."""
+        return "done"
+
+    @tool
+    async def outer(ctx: ToolContext) -> str:
+        """Calls with a bad time limit."""
+        with pytest.raises(ValueError, match="timeout must be"):
+            await ctx.call_tool("quick", {}, timeout=timeout)
+        return "refused"
+
+    async with desk() as at:
+        _, events = await at.outcome(outer, others=[quick])
+    assert "refused" in str(events[-1])

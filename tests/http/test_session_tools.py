@@ -207,3 +207,21 @@ async def test_a_switch_is_forgotten_session_ttl_after_its_last_use() -> None:
         assert await everywhere(site, ME) == {"admin", "plain", "switch"}, "to use it keeps it"
         site.engine.store._clock = lambda: now + 59 + 59 + 61  # type: ignore[attr-defined]
         assert await everywhere(site, ME) == {"plain", "switch"}
+
+
+@tool
+async def hides_itself(ctx: ToolContext) -> str:
+    """Is there for one call."""
+    await ctx.disable_tools(["hides_itself"])
+    return "gone"
+
+
+async def test_a_run_whose_tool_has_hidden_itself_is_still_joined_by_an_equal_request() -> None:
+    async with serving(hides_itself) as site:
+        headers = {**ME, "accept": "application/json"}
+        first = await site.client.post("/tools/hides_itself", json={"runId": "r"}, headers=headers)
+        again = await site.client.post("/tools/hides_itself", json={"runId": "r"}, headers=headers)
+        new = await site.client.post("/tools/hides_itself", json={"runId": "other"}, headers=headers)
+    assert first.json()["content"][0]["text"] == "gone"
+    assert again.json() == first.json()
+    assert new.status_code == 404
