@@ -229,6 +229,7 @@ def test_an_abort_after_the_loop_has_closed_is_quiet(caplog: pytest.LogCaptureFi
         loop.run_until_complete(asyncio.wait({task}))
         loop.close()
         for callback in remaining.values():
+            assert not isinstance(callback, AbortSignal)
             callback("shutdown")
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
