@@ -13,7 +13,16 @@ from gateway.http.agent_runs import TOOLS_AGENT, agent_spec
 from gateway.http.capabilities import agent_item, capabilities
 from gateway.http.engine import Engine
 from gateway.http.openapi import openapi_routes
-from gateway.http.requests import page_size, parameter, path_id, prefers_async, read_body, unknown, wants_json
+from gateway.http.requests import (
+    cursor_of,
+    page_size,
+    parameter,
+    path_id,
+    prefers_async,
+    read_body,
+    unknown,
+    wants_json,
+)
 from gateway.http.responses import JSON, Endpoint
 from gateway.http.run_start import checked_cursor, rejoin, started, stream_run
 from gateway.http.sessions import identify
@@ -77,6 +86,7 @@ class Routes:
     async def join_agent(self, request: Request) -> Response:
         """Joins a run of the agent (`runId`), or shows what a thread holds (`threadId`); never starts anything."""
         engine, agent, query = self._engine, self._agent(request), request.query_params
+        cursor_of(request)  # one that is none is refused whatever else is asked for
         if run_id := query.get("runId"):
             return await rejoin(engine, request, await engine.find(request, run_id), agent)
         thread_id = query.get("threadId")

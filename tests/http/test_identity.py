@@ -259,6 +259,9 @@ async def test_a_cursor_that_is_none_is_refused_wherever_it_stands() -> None:
                 "/tools/echo", json={"runId": "r"}, headers={b"last-event-id": junk.encode()}
             )
             error_of(answer, 400, "invalid_cursor")
+            params, header = {"threadId": "t"}, {b"last-event-id": junk.encode()}
+            answer = await site.client.get("/agents/tools", params=params, headers=header)
+            error_of(answer, 400, "invalid_cursor")
 
 
 # -- ids --
