@@ -73,7 +73,7 @@ class GatewayFile:
             return tools_of(self._path.resolve().parent, target)
         except NotThere as error:
             raise UsageError(f"{place}: {error}") from None
-        except Exception as error:
+        except Exception as error:  # foreign code; it only learns its place in the file
             error.add_note(f"{place}: this happened while {target!r} was imported.")
             raise
 

@@ -139,7 +139,7 @@ class ProcessJob:
         try:
             self._frames, _ = await self._loop.create_unix_connection(lambda: _Frames(self), sock=frames)
             self._control, _ = await self._loop.create_unix_connection(asyncio.Protocol, sock=control)
-        except BaseException:
+        except BaseException:  # a cancellation too: no socket is left open, and it goes on
             self._connected = self._frames is not None
             control.close()
             if not self._connected:

@@ -180,7 +180,7 @@ class Supervisor:
                     async with AsyncExitStack() as stack:
                         context = await _enter(spec.context(), run, stack)
                         result = await spec.job(run, self.executor, context)
-        except BaseException as error:
+        except BaseException as error:  # the boundary of a run: whatever got here, it ends with its one terminal
             if isinstance(error, asyncio.CancelledError) and _cancelled():
                 run.stop("shutdown")
                 if not run.machine.over:
@@ -279,7 +279,7 @@ async def _enter(context: AbstractAsyncContextManager[Any], run: LiveRun, stack:
                 return await stack.enter_async_context(context)
             finally:
                 remove()
-    except Exception:
+    except Exception:  # foreign code, told to give up, may say so in any way
         if not entering.expired():
             raise
         logger.info("The context of run %s was given up", run.key.label, exc_info=True)

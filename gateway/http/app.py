@@ -195,7 +195,7 @@ class Gateway:
             return await asked
         except (HTTPException, GatewayError):
             raise
-        except Exception as error:
+        except Exception as error:  # foreign code: it fails closed
             logger.error("The authenticator failed", exc_info=error)
             raise GatewayError("The gateway failed; its log says why.") from error
 
@@ -203,7 +203,7 @@ class Gateway:
         await receive()
         try:
             await self.startup()
-        except Exception as error:
+        except Exception as error:  # ASGI asks for the message, the log gets the error
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.startup.complete"})

@@ -179,7 +179,7 @@ def _attempt(convert: Any, value: object) -> Any:
         return convert(value)
     except (MemoryError, KeyboardInterrupt):
         raise
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - foreign code, see above
         return NOTHING
 
 

@@ -257,5 +257,6 @@ def test_a_gateway_that_does_not_read_holds_the_tool_back_and_loses_nothing(run:
 
 
 async def _a_moment_later(process: psutil.Process) -> Any:
+    """Nothing tells that a process has been blocked by a full pipe, so it is looked at twice."""
     await asyncio.sleep(0.05)
     return process.cpu_times()

@@ -36,6 +36,16 @@ def call(server: Server, name: str, **headers: str) -> Any:
         return client.post(f"/tools/{name}", json={"runId": "r"}, headers=headers).json()
 
 
+@contextmanager
+def started(server: Server, name: str) -> Iterator[None]:
+    """While a viewer, who has seen the tool begin, stays connected."""
+    with server.client() as client, client.stream("POST", f"/tools/{name}", json={"runId": "r"}) as answer:
+        for chunk in answer.iter_raw():
+            if b"started" in chunk:
+                break
+        yield
+
+
 @pytest.mark.parametrize("tool", ["never_comes_back", "never_gives_up"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_although_a_tool_still_runs(
@@ -63,29 +73,20 @@ def test_a_run_at_work_is_given_the_drain_and_then_ends_interrupted_on_its_strea
 
 def test_a_second_signal_ends_the_process_at_once(serve: Serve) -> None:
     server = serve("serve", APP, "--drain-timeout", "600")
-    with server.client() as client, client.stream("POST", "/tools/waits", json={"runId": "r"}) as answer:
-        for chunk in answer.iter_raw():
-            if b"started" in chunk:
-                break
+    with started(server, "waits"):
         server.send_signal(signal.SIGTERM)
         server.send_signal(signal.SIGINT)
         assert server.wait(SOON) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
 def test_one_signal_ends_a_process_whose_loop_is_held_by_a_tool(server: Server) -> None:
-    with server.client() as client, client.stream("POST", "/tools/holds_the_loop", json={"runId": "r"}) as answer:
-        for chunk in answer.iter_raw():
-            if b"started" in chunk:
-                break
+    with started(server, "holds_the_loop"):
         server.send_signal(signal.SIGTERM)
         assert server.wait(SOON) == 0
 
 
 def test_two_signals_end_a_process_whose_loop_is_held_by_a_tool(server: Server) -> None:
-    with server.client() as client, client.stream("POST", "/tools/holds_the_loop", json={"runId": "r"}) as answer:
-        for chunk in answer.iter_raw():
-            if b"started" in chunk:
-                break
+    with started(server, "holds_the_loop"):
         server.send_signal(signal.SIGTERM)
         server.send_signal(signal.SIGINT)
         assert server.wait(SOON) in (128 + signal.SIGTERM, 128 + signal.SIGINT)

@@ -15,6 +15,7 @@ from gateway import Gateway
 from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 from tests.execution.running import check_stream, parse, quiet
+from tests.http.asking import any_error_of
 from tests.http.site import LONG, ME, SOMEBODY_ELSE, Site, serving
 
 SSE = {"accept": "text/event-stream"}
@@ -78,15 +79,6 @@ SUM = {
     "structuredContent": {"sum": 3},
     "status": "completed",
 }
-
-
-def error_of(answer: Any) -> dict[str, Any]:
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["x-request-id"]
-    assert set(answer.json()) == {"error"}
-    error: dict[str, Any] = answer.json()["error"]
-    assert error["message"]
-    return error
 
 
 # -- three kinds of answer --
@@ -253,7 +245,7 @@ async def test_a_bad_request_is_refused_by_name_before_anything_starts(what: str
         sent = {"content-type": "application/json", **ME, **headers}
         answer = await site.client.post(f"/tools/{name}", content=content, headers=sent)
         assert answer.status_code == status
-        error = error_of(answer)
+        error = any_error_of(answer)
         assert error["code"] == code
         if named is not None:
             assert named in [item["field"] for item in error["details"]]
@@ -270,7 +262,7 @@ async def test_a_body_without_a_length_is_cut_off_at_the_limit() -> None:
         sent = {"content-type": "application/json"}
         answer = await site.client.post("/tools/add", content=endless(), headers=sent)
         assert answer.status_code == 413
-        assert error_of(answer)["code"] == "body_too_large"
+        assert any_error_of(answer)["code"] == "body_too_large"
 
 
 async def test_an_empty_body_is_an_empty_object() -> None:
@@ -297,7 +289,7 @@ async def test_too_many_runs_are_refused_and_may_come_again() -> None:
             ).status_code == 202
         refused = await site.client.post("/tools/add", json=ADD, headers=ME)
         assert refused.status_code == 429
-        assert error_of(refused)["code"] == "too_many_runs"
+        assert any_error_of(refused)["code"] == "too_many_runs"
         assert int(refused.headers["retry-after"]) >= 1
         attached = await site.client.post("/tools/waits", json={"runId": "r0"}, headers={**ME, **ASYNC})
         assert attached.status_code == 202
@@ -317,7 +309,7 @@ async def test_a_draining_gateway_takes_no_new_run_and_still_answers_for_the_oth
         await asyncio.sleep(0)
         refused = await site.client.post("/tools/add", json=ADD)
         assert refused.status_code == 503
-        assert error_of(refused)["code"] == "draining"
+        assert any_error_of(refused)["code"] == "draining"
         assert int(refused.headers["retry-after"]) >= 1
         assert (await site.client.get("/readyz")).status_code == 503
         assert (await site.client.get("/healthz")).status_code == 200
@@ -356,7 +348,7 @@ async def test_a_different_request_for_a_known_run_is_a_conflict(other: dict[str
         assert (await site.client.post("/tools/add", json=body, headers=ME)).status_code == 200
         refused = await site.client.post("/tools/add", json={**body, **other}, headers=ME)
         assert refused.status_code == 409
-        assert error_of(refused)["code"] == "run_conflict"
+        assert any_error_of(refused)["code"] == "run_conflict"
         refused = await site.client.post("/tools/quick", json={"runId": "r", "threadId": "t"}, headers=ME)
         assert refused.status_code == 409
         assert (await site.client.post("/tools/add", json={**body, **other}, headers=SOMEBODY_ELSE)).status_code == 200
@@ -368,7 +360,7 @@ async def test_a_post_with_a_cursor_only_reads() -> None:
         body = {**ADD, "runId": "r"}
         unknown = await site.client.post("/tools/add", json=body, headers={"last-event-id": "0", **ME})
         assert unknown.status_code == 404
-        assert error_of(unknown)["code"] == "run_not_found"
+        assert any_error_of(unknown)["code"] == "run_not_found"
         ran_before = stage.ran
         numbered = parse((await site.client.post("/tools/add", json=body, headers=ME)).content)
         last = len(numbered)
@@ -417,7 +409,7 @@ async def test_a_cursor_that_is_none_is_refused(junk: str) -> None:
         await finished(site)
         answer = await site.client.get("/runs/r/events", params={"lastEventId": junk}, headers=ME)
         assert answer.status_code == 400
-        assert error_of(answer)["code"] == "invalid_cursor"
+        assert any_error_of(answer)["code"] == "invalid_cursor"
 
 
 async def test_the_header_beats_the_query_and_an_empty_one_counts_for_nothing() -> None:
@@ -441,7 +433,7 @@ async def test_a_cursor_beyond_a_living_run_is_ahead() -> None:
         last = (await site.client.get("/runs/r", headers=ME)).json()["lastEventId"]
         refused = await site.client.get("/runs/r/events", headers={"last-event-id": str(last + 1), **ME})
         assert refused.status_code == 409
-        assert error_of(refused)["code"] == "cursor_ahead"
+        assert any_error_of(refused)["code"] == "cursor_ahead"
         stage.go.set()
         await stream.rest()
 
@@ -464,7 +456,7 @@ async def test_a_run_that_lost_its_oldest_events_says_so_however_it_is_asked_for
             await site.client.post("/tools/floods", json=body, headers={"last-event-id": "1", **ME}),
         ):
             assert answer.status_code == 410
-            details = error_of(answer)["details"]
+            details = any_error_of(answer)["details"]
             assert details["status"] == "completed"
         rest = await site.client.get(f"/runs/r/events?offset={details['firstEventId'] - 1}", headers=ME)
         numbers = [number for number, _ in parse(rest.content)]
@@ -507,8 +499,8 @@ async def test_a_run_of_mine_is_unknown_to_everybody_else(method: str, path: str
         foreign = await site.client.request(method, path, headers=who, content=b"junk" if method == "POST" else None)
         unknown = await site.client.request(method, path.replace("/runs/r", "/runs/unknown"), headers=who)
         assert foreign.status_code == unknown.status_code == 404
-        assert error_of(foreign) == error_of(unknown)
-        assert error_of(foreign)["code"] == "run_not_found"
+        assert any_error_of(foreign) == any_error_of(unknown)
+        assert any_error_of(foreign)["code"] == "run_not_found"
         assert (await site.client.get("/runs/r", headers=ME)).json()["status"] == "running"
         assert [item["runId"] for item in (await site.client.get("/runs", headers=ME)).json()["items"]] == ["r"]
         assert (await site.client.get("/runs", headers=who)).json() == {"items": [], "next": None}
@@ -580,7 +572,7 @@ async def test_a_stop_with_a_bad_body_stops_nothing(content: bytes, status: int,
         sent = {"content-type": "application/json", **ME}
         answer = await site.client.post("/runs/r/stop", content=content, headers=sent)
         assert answer.status_code == status
-        assert error_of(answer)["code"] == code
+        assert any_error_of(answer)["code"] == code
         assert (await site.client.get("/runs/r", headers=ME)).json()["status"] == "running"
         stage.go.set()
 
@@ -603,7 +595,7 @@ async def test_a_path_or_method_that_is_none_has_our_error_and_a_request_id(
     async with serving(add) as site:
         answer = await site.client.request(method, path, headers={"x-request-id": "of-the-caller"})
         assert answer.status_code == status
-        assert error_of(answer)["code"] == code
+        assert any_error_of(answer)["code"] == code
         assert answer.headers["x-request-id"] != "of-the-caller"
 
 
