@@ -5,12 +5,15 @@ from gateway.errors import (
     AccessDenied,
     Backpressure,
     CapabilityError,
+    Interrupt,
     NotAvailable,
     PayloadError,
     ToolError,
 )
+from gateway.execution.asking import InputResponse
+from gateway.execution.caller import AuthContext, TraceContext
 from gateway.execution.capabilities import Capability
-from gateway.execution.context import AuthContext, ToolContext, TraceContext
+from gateway.execution.context import ToolContext
 from gateway.execution.direct import call_tool
 from gateway.execution.emitter import EventEmitter, emit_event, on_event
 from gateway.execution.middleware import ToolCall
@@ -34,6 +37,8 @@ __all__ = [
     "CapabilityError",
     "EventEmitter",
     "Gateway",
+    "InputResponse",
+    "Interrupt",
     "NAVIGATED",
     "NotAvailable",
     "PayloadError",

@@ -8,8 +8,9 @@
     │   ├── Unauthenticated         401 unauthenticated
     │   ├── Forbidden               403 anonymous_not_allowed, bad_origin
     │   ├── NotFound                404 run_not_found, tool_not_found, agent_not_found, not_found
-    │   ├── Conflict                409 run_conflict, cursor_ahead
+    │   ├── Conflict                409 run_conflict, cursor_ahead, interrupt_answered, interrupt_closed, …
     │   ├── CursorExpired           410 cursor_expired
+    │   ├── InterruptExpired        410 interrupt_expired
     │   ├── TooLarge                413 body_too_large
     │   ├── UnsupportedMediaType    415 unsupported_media_type
     │   ├── Misdirected             421 bad_host
@@ -25,6 +26,8 @@
     ├── OrderError                  an event that AG-UI does not allow at this point
     └── StoreError                  503 store_unavailable
         └── Fenced                  another worker has taken the run over
+
+`Interrupt` is none of them, nor an `Exception`: it carries a tool's question out of its code.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ __all__ = [
     "Fenced",
     "Forbidden",
     "GatewayError",
+    "Interrupt",
+    "InterruptExpired",
     "InvalidArguments",
     "Misdirected",
     "NotAvailable",
@@ -126,6 +131,13 @@ class CursorExpired(RequestError):
 
     status = 410
     code = "cursor_expired"
+
+
+class InterruptExpired(RequestError):
+    """An answer that comes after its question has expired."""
+
+    status = 410
+    code = "interrupt_expired"
 
 
 class TooLarge(RequestError):
@@ -252,3 +264,24 @@ class Fenced(StoreError):
     """Another worker holds this run now; this one may append no more."""
 
     code = "superseded"
+
+
+class Interrupt(BaseException):
+    """Ends the run with a question to the person; the tool is run again from its start with the answer.
+
+    `ctx.interrupt` raises it. Like `CancelledError` it passes a tool's own `except Exception`. `schema` is the JSON
+    Schema of the answer, `reason` AG-UI's, `key` the tool's name for the question. Source: contract 2.2.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        schema: Mapping[str, Any] | None = None,
+        reason: str = "input_required",
+        key: str = "input",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.schema = schema
+        self.reason = reason
+        self.key = key

@@ -80,6 +80,7 @@ class Settings(BaseSettings):
     )
     disconnect_grace: Seconds = Field(10, description="With `on_disconnect=cancel`: how long a viewer may be away.")
     max_threads: Count = Field(64, description="Threads for plain functions.")
+    page_claim: Seconds = Field(15, description="How long a page that took a page tool may be silent.")
 
     strict_payloads: bool = Field(False, description="Raise `PayloadError` instead of replacing what JSON cannot hold.")
     max_event_bytes: Bytes = Field(256 * KIB, description="Largest value of a custom event.")
@@ -103,6 +104,9 @@ class Settings(BaseSettings):
     send_timeout: Seconds = Field(30, description="How long a viewer may not read before it is cut; 0: ever.")
 
     run_ttl: Seconds = Field(3_600, description="How long a finished run is kept.")
+    interrupt_ttl: Seconds = Field(
+        604_800, description="How long a run that ended with a question can be answered, and an untold note is kept."
+    )
     max_run_events: Count = Field(
         2_000_000, description="Events kept of one run; beyond it the oldest leave, some hundred at a time."
     )

@@ -19,7 +19,7 @@ from typing import Any, Self, TypedDict, Unpack, cast
 import httpx
 
 from gateway.execution.call import Call
-from gateway.execution.context import AuthContext, Caller
+from gateway.execution.caller import AuthContext, Caller
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
 from gateway.execution.outcomes import ToolOutput

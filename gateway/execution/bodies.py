@@ -1,4 +1,4 @@
-"""The three places where a tool's code runs, behind one face: a task, a thread, a process.
+"""The places where a tool's code runs, behind one face: a task, a thread, a process, and work left to the background.
 
 A body settles its `future` when the code has really ended. `unwind` presses it to end, by the means it has: a task gets
 `CancelledError`, again each second if it swallows it; a thread only sees the signal; a process gets SIGTERM after half
@@ -16,7 +16,7 @@ from gateway.execution.settle import Raised, Settled
 from gateway.execution.threads import Job
 from gateway.wire.codec import Change
 
-__all__ = ["Body", "ProcessBody", "TaskBody", "ThreadBody", "settled"]
+__all__ = ["Body", "ProcessBody", "TaskBody", "ThreadBody", "WorkBody", "settled"]
 
 CANCEL_AGAIN = 1.0  # seconds
 KILL_AT = 0.8  # of the grace: the process must be gone before its result is due
@@ -120,3 +120,38 @@ class ProcessBody:
 
     def abandon(self) -> None:
         self._job.kill()
+
+
+class WorkBody:
+    """What a tool has left to the background: futures of its own, the last of which has the result.
+
+    `frame` is the tool's own code, which is on its way to return, or waits in a task group for this very work.
+    """
+
+    changes: Sequence[Change] = ()
+
+    def __init__(
+        self, settle: Coroutine[Any, Any, Settled[Any]], work: Sequence[asyncio.Future[Any]], frame: Body, name: str
+    ) -> None:
+        self.future: asyncio.Task[Settled[Any]] = asyncio.create_task(settle, name=name)
+        self._work = work
+        self._frame = frame
+
+    async def unwind(self, grace: float) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        while not self.future.done():
+            for work in self._work:
+                work.cancel()
+            left = deadline - loop.time()
+            await asyncio.wait({self.future}, timeout=min(CANCEL_AGAIN, max(left, 0)))
+            if left <= 0:
+                break
+        return self.future.done()
+
+    def abandon(self) -> None:
+        self._frame.abandon()
+        if not self.future.done():
+            for work in self._work:
+                work.cancel()
+            asyncio.get_running_loop().call_later(CANCEL_AGAIN, self.abandon)

@@ -10,14 +10,18 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from time import monotonic, time, time_ns
 from typing import TYPE_CHECKING, Any
 
-from gateway.errors import PayloadError
+from gateway.errors import Interrupt, PayloadError
 from gateway.execution.names import check_event_name
 from gateway.execution.signals import AbortSignal
+from gateway.execution.waiting import Wait, question_of
 from gateway.run.pacing import ProgressPacer, as_number
+from gateway.run.questions import NONE, Answer, Question
 from gateway.run.records import CallRecord
 from gateway.run.stage import END
 from gateway.wire import events
@@ -25,8 +29,12 @@ from gateway.wire.codec import Change, as_mapping, encode
 from gateway.wire.events import CustomWriter
 
 if TYPE_CHECKING:
+    from gateway.execution.bodies import Body
+    from gateway.execution.context import ToolContext
+    from gateway.execution.detaching import Offer
     from gateway.execution.live import LiveRun
     from gateway.execution.outcomes import ToolOutput
+    from gateway.execution.page_tools import PageTool
     from gateway.execution.tools import Tool
 
 __all__ = ["Call", "now_ms"]
@@ -42,29 +50,41 @@ class Call:
 
     `refused` is the outcome of a call that never runs: no such tool, no JSON. A call that the
     client `held` already, in `parent_message_id`, sends no ARGS: the client would append them to what it has.
+    A call that has moved to the background (`background`) is not in the model's history any more, nor is a nested one:
+    only CUSTOM events tell of them.
     """
 
     __slots__ = (
-        "_nested",
+        "_numbered",
         "_paced",
         "_pacer",
         "_pacing",
         "_percent",
         "_record",
         "_started",
+        "answers",
+        "approval",
         "arguments",
+        "body",
         "call_id",
+        "clock",
         "closed",
+        "ctx",
         "custom",
         "depth",
         "dropped",
         "expired",
         "held",
         "left",
+        "listed",
+        "moved",
         "nested",
+        "newest",
+        "offers",
         "output",
         "parent",
         "parent_message_id",
+        "question",
         "refused",
         "run",
         "signal",
@@ -72,6 +92,9 @@ class Call:
         "timeout",
         "tool",
         "tool_name",
+        "untimed",
+        "waits",
+        "woken",
         "work",
     )
 
@@ -80,11 +103,12 @@ class Call:
         run: LiveRun,
         call_id: str,
         tool_name: str,
-        tool: Tool | None,
+        tool: Tool | PageTool | None,
         arguments: Mapping[str, Any],
         timeout: float | None = None,
         *,
         parent: Call | None = None,
+        background: bool = False,
         refused: ToolOutput | None = None,
         parent_message_id: str | None = None,
         held: bool = False,
@@ -108,11 +132,24 @@ class Call:
         self.dropped = False
         self.expired = False  # its own clock has rung
         self.left = False  # code of it goes on that nobody waits for
-        self.nested = 0  # calls inside it that have no result yet
+        self.nested: set[Call] = set()  # calls inside it that have no result yet
         self.work: asyncio.Future[Any] | None = None
         self.output: ToolOutput | None = None
+        self.listed = parent is None and not background
+        self.ctx: ToolContext | None = None
+        self.clock: asyncio.TimerHandle | None = None
+        self.untimed = False  # it has waited for the person: no clock any more
+        self.waits: set[Wait] = set()
+        self.answers: Mapping[str, Answer] = NONE  # to its interrupts, by key
+        self.newest: Answer | None = None
+        self.approval: Answer | None = None
+        self.question: Question | None = None  # with which it has ended its run
+        self.offers: list[Offer] = []  # work that may move to the background
+        self.moved: Call | None = None  # what it is there
+        self.body: Body | None = None  # the tool's own code
+        self.woken: set[asyncio.Future[None]] = set()  # of the executor, for when it moves
         self.custom = CustomWriter(call_id, tool_name, END, None if parent is None else parent.call_id)
-        self._nested = 0
+        self._numbered = 0
         self._percent = False
         self._pacer = ProgressPacer()
         self._pacing = threading.Lock()
@@ -124,9 +161,15 @@ class Call:
 
     def nest(self, tool_name: str, arguments: Mapping[str, Any], timeout: float | None) -> Call:
         """A call inside this one, under its signal: not in the model's history, so only CUSTOM events tell of it."""
-        self._nested += 1
-        self.nested += 1
-        return Call(self.run, f"{self.call_id}/{self._nested}", tool_name, None, arguments, timeout, parent=self)
+        self._numbered += 1
+        nested = Call(self.run, f"{self.call_id}/{self._numbered}", tool_name, None, arguments, timeout, parent=self)
+        self.nested.add(nested)
+        return nested
+
+    @property
+    def parked(self) -> bool:
+        """Whether it has asked by an interrupt, and its run has not ended yet."""
+        return self.question is not None and self.output is None
 
     @property
     def limit(self) -> float:
@@ -160,37 +203,98 @@ class Call:
         """`tool.result` and TOOL_CALL_RESULT; the last progress goes out before them."""
         self.output = output
         if self.parent is not None:
-            self.parent.nested -= 1
+            self.parent.nested.discard(self)
+        self._let_go()
         if self.run.machine.over:  # a nested call that outlived its run: nobody is there to hear of it
             self.closed = True
             return
         now = time()
-        ms = int(now * 1000)
+        fields = self._result(output)
+        self._last_progress(self.close)
+        self.signal.detach()
+        self.tell("tool.result", fields)
+        if self.listed:
+            ms = int(now * 1000)
+            self.run.write(events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error))
+        if self.parent is None:
+            self._save(status=output.status, ended_at=now, open=False)
+
+    def _result(self, output: ToolOutput) -> dict[str, Any]:
+        """The value of `tool.result`, but for what every event of the call has."""
         wire = output.to_wire()
-        value: dict[str, Any] = {**self.identity, "status": output.status}
+        value: dict[str, Any] = {"status": output.status}
         value.update({key: item for key, item in wire.items() if key != "status"})
         if error := (output.structured_content or {}).get("error") if output.is_error else None:
             value["error"] = {"code": error["code"], "message": output.text, "retryable": error["retryable"]}
         value["durationMs"] = round((monotonic() - self._started) * 1000)
         if self.still_running:
             value["stillRunning"] = True
+        return value
+
+    def park(self, asked: Interrupt) -> None:
+        """The call has asked by an interrupt: it gets no result in this run, and is made again on resume."""
+        now = time()
+        self.question = question_of(self, asked, now)
+        self._let_go()
+        self._last_progress(self.close)
+        self._save(status="interrupted", ended_at=now, open=False)
+
+    def _let_go(self) -> None:
+        """What it started for itself ends with it."""
+        self.stop_clock()
+        self.ctx = None
+        for offer in self.offers:
+            offer.withdraw()
+        self.offers.clear()
+
+    def stop_clock(self) -> None:
+        """For good: the call waits for the person, or is over."""
+        self.untimed = True
+        if self.clock is not None:
+            self.clock.cancel()
+            self.clock = None
+
+    def tell(self, name: str, fields: Mapping[str, Any]) -> None:
+        """One of the gateway's own events about the call, after what it has emitted and reported so far."""
+        self._last_progress()
+        parent = None if self.parent is None else {"parentToolCallId": self.parent.call_id}
+        self.run.write(events.custom(now_ms(), name, {**self.identity, **fields}, parent))
+
+    def _save(self, **changes: Any) -> None:
+        self._record = replace(self._record, **changes)
+        self.run.save_call(self._record)
+
+    def show_waiting(self, *, waiting: bool) -> None:
+        """Says in the run's record whether the call waits for the person."""
+        if self.parent is None and not self.closed:
+            self._save(status="waiting" if waiting else "running")
+
+    def show_detached(self, run_id: str) -> None:
+        """Says in the run's record where the call goes on."""
+        self._save(detached_run_id=run_id)
+
+    def become(self, moved: Call) -> None:
+        """Hands over to what this call is in the background: progress so far, the numbers of calls inside it, its
+        answers, and from now on also what a thread still reports here."""
         with self._pacing:
-            if (last := self._pacer.take(monotonic(), force=True)) is not None:
-                self._add_progress(last)
-            self.close()
-        self.signal.detach()
-        if self.parent is not None:
-            self.run.write(events.custom(ms, "tool.result", value, {"parentToolCallId": self.parent.call_id}))
-            return
-        self.run.write(events.custom(ms, "tool.result", value))
-        self.run.write(events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error))
-        self.run.save_call(CallRecord(self.call_id, self.tool_name, output.status, self._record.started_at, now))
+            moved._pacer, self._pacer = self._pacer, ProgressPacer()
+            self.moved = moved
+        moved._percent, moved._numbered, moved._started = self._percent, self._numbered, self._started
+        moved.answers, moved.newest, moved.untimed = self.answers, self.newest, True
+        moved._save(status="running", started_at=time())
 
     def close(self) -> None:
         """From now on nothing of the tool goes out; what it emitted before does."""
         self.run.settle()
         self.closed = True
         self.run.closed_tails.update(self.custom.tails)
+
+    def _last_progress(self, then: Callable[[], None] | None = None) -> None:
+        with self._pacing:
+            if (last := self._pacer.take(monotonic(), force=True)) is not None:
+                self._add_progress(last)
+            if then is not None:
+                then()
 
     # -- what the tool emits; any thread --
 
@@ -222,7 +326,9 @@ class Call:
         return b'{"$too_large":%d}' % len(value)
 
     def _add(self, head: bytes, fields: bytes, tail: bytes, batch: bool = False) -> None:
-        if self.closed:
+        if self.moved is not None:
+            self.moved._add(head, fields, tail, batch)
+        elif self.closed:
             self.run.counts.add("late_emits")
         else:
             self.run.stage.add((None, head, fields, tail))
@@ -235,7 +341,9 @@ class Call:
         if message is not None and not isinstance(message, str):
             raise TypeError(f"The message of a progress report is a str, not {type(message).__name__}.")
         with self._pacing:
-            if self.closed:
+            if self.moved is not None:
+                self.run.soon(partial(self.moved.progress, progress, total, message))
+            elif self.closed:
                 self.run.counts.add("late_emits")
             elif (value := self._pacer.report(monotonic(), progress, total, message)) is not None:
                 self._add_progress(value)

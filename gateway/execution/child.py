@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from gateway.errors import AbortError, InvalidArguments, NotAvailable, PayloadError
-from gateway.execution.context import AuthContext
+from gateway.execution.caller import AuthContext
 from gateway.execution.names import check_event_name
 from gateway.execution.outbox import Outbox
 from gateway.execution.outcomes import ToolOutput, error_of, invalid_arguments, output_of
@@ -111,7 +111,7 @@ class ProcessContext:
         #: The call as a task; None when the tool says `task_support="forbidden"`.
         self.task: TaskContext | None = None
         if fields.get("task"):
-            self.task = TaskContext(str(self.run_id), abort_signal, self._update)
+            self.task = TaskContext(lambda: str(self.run_id), abort_signal, self._update)
         self.detach = None
         self.abort_signal = abort_signal
         self.logger = _logger(self, outbox, fields.get("log_level") or logging.DEBUG)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from time import time, time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.errors import NotAvailable
+from gateway.execution import asking, detaching
+from gateway.execution.asking import InputResponse
+from gateway.execution.caller import AuthContext, Caller, TraceContext
 from gateway.execution.capabilities import Capabilities, Capability
 from gateway.execution.live import FULL
 from gateway.execution.middleware import ToolCall, checked_timeout
@@ -22,70 +26,14 @@ from gateway.wire.events import custom
 if TYPE_CHECKING:
     from gateway.execution.call import Call
     from gateway.execution.executor import Executor
+    from gateway.execution.question_desk import QuestionDesk
 
-__all__ = ["AuthContext", "Caller", "ToolContext", "TraceContext"]
+__all__ = ["ToolContext"]
 
 T = TypeVar("T")
 
 # A tool, or a middleware, that always calls another one would fill the memory long before its time is up.
 MAX_DEPTH = 250
-
-
-@dataclass(frozen=True, slots=True)
-class AuthContext:
-    """Who calls, as an authenticator found it. `subject` is the person or service; times are Unix seconds.
-
-    `scopes` may be given as any collection and is a frozenset; `audience` as str or sequence, and is a tuple.
-    """
-
-    subject: str
-    scopes: Collection[str] = frozenset()
-    client_id: str | None = None
-    issuer: str | None = None
-    audience: str | Sequence[str] = ()
-    expires_at: float | None = None
-    claims: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        # Tokens have lists; what is decided by scopes must not depend on which kind an authenticator handed on.
-        object.__setattr__(self, "scopes", frozenset(self.scopes))
-        object.__setattr__(
-            self, "audience", (self.audience,) if isinstance(self.audience, str) else tuple(self.audience)
-        )
-
-    @property
-    def aud(self) -> str | Sequence[str]:
-        """Alias of `audience`."""
-        return self.audience
-
-
-@dataclass(frozen=True, slots=True)
-class TraceContext:
-    """The W3C trace context of the starting request: `traceparent`, and the two that may come with it."""
-
-    traceparent: str
-    tracestate: str | None = None
-    baggage: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """What a run knows of the request that started it; the same for all of its calls."""
-
-    request_id: str
-    session_id: str
-    owner: str | None = None
-    client_request_id: str | None = None
-    auth: AuthContext | None = None
-    address: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    trace: TraceContext | None = None
-
-    @property
-    def session_label(self) -> str:
-        """For logs: the subject in clear, a session (it is a secret) only as a hash."""
-        subject = "-" if self.auth is None else repr(self.auth.subject)
-        return f"subject={subject} session={sha256(self.session_id.encode()).hexdigest()[:12]}"
 
 
 class CallLogger(logging.LoggerAdapter[logging.Logger]):
@@ -119,10 +67,17 @@ class ToolContext:
     )
 
     def __init__(self, call: Call, caller: Caller, context: Any = None, executor: Executor | None = None) -> None:
-        self._call = call
         self._caller = caller
         self._executor = executor
         self._capabilities = Capabilities()
+        call.ctx = self
+        self.rebind(call)
+        #: What `Gateway(context=...)` gave this run.
+        self.context = context
+
+    def rebind(self, call: Call) -> None:
+        """Speaks for this call from now on: it has moved to another run. For the gateway."""
+        self._call = call
         self._logger: CallLogger | None = None
         # What emitting needs, one step away instead of three.
         self._run = call.run
@@ -132,8 +87,6 @@ class ToolContext:
         self._tail = call.custom.tail
         self._limit = call.run.settings.max_event_bytes
         self._until = 0.0
-        #: What `Gateway(context=...)` gave this run.
-        self.context = context
 
     @property
     def run_id(self) -> str | None:
@@ -266,10 +219,76 @@ class ToolContext:
         """
         return self._call.run.flush()
 
+    def waiting_for_user(self, message: str | None = None) -> AbstractAsyncContextManager[None]:
+        """`async with ctx.waiting_for_user("Look at your phone."):` the call waits for the person in its own way.
+
+        Its clock stops for good; viewers hear `tool.waiting` and `tool.resumed`. Raises `NotAvailable` in a call that
+        is answered with JSON. Source: contract 2.2, 4.4.
+        """
+        return asking.waiting(self._call, message)
+
+    async def request_input(self, message: str, schema: object = None) -> InputResponse:
+        """Asks the person inside the open run and waits for the answer, however long; the clock stops for good.
+
+        `schema` is the JSON Schema of the answer's payload, or a pydantic model: an answer that breaks it is refused.
+        Several questions of one call may be open at once. Raises `AbortError` when the call is aborted first,
+        `NotAvailable` in a call that is answered with JSON, `TypeError` or `ValueError` for what is no schema. Source:
+        contract 2.2.
+        """
+        asking.check_open(self._call, "request_input")
+        question = asking.new_question(self._call, asking.checked_message(message), asking.check_schema(schema))
+        return asking.response_of(await asking.ask_open(self._call, self._desk("request_input"), question))
+
+    def request_input_sync(self, message: str, schema: object = None) -> InputResponse:
+        """`request_input` for plain functions: blocks their thread. Raises `RuntimeError` on the loop's own thread."""
+        return self._run.block_on(partial(self.request_input, message, schema))
+
+    def interrupt(
+        self, message: str, schema: object = None, reason: str = "input_required", key: str = "input"
+    ) -> InputResponse:
+        """The person's answer for `key`; if there is none yet, the run ends with an AG-UI interrupt.
+
+        Then the tool is run again from its start once the run is resumed, and gets the answer here. Answers are kept
+        over all resumes. Raises `Interrupt`, which must not be caught; `NotAvailable` in nested calls, in the
+        background and without a run. Source: contract 2.2, 4.2.
+        """
+        return asking.interrupt(self._call, message, schema, reason, key)
+
     @property
-    def detach(self) -> None:
-        """None: this call cannot be moved to the background."""
-        return None
+    def input_response(self) -> InputResponse | None:
+        """The person's newest answer to this call, or None."""
+        newest = self._call.newest
+        return None if newest is None else asking.response_of(newest)
+
+    @property
+    def input_responses(self) -> Mapping[str, InputResponse]:
+        """The answers to the interrupts of this call by key, over all resumes."""
+        return {key: asking.response_of(answer) for key, answer in self._call.answers.items()}
+
+    @property
+    def detach(self) -> Callable[[Awaitable[Any]], asyncio.Future[str]] | None:
+        """`ctx.detach(work)` offers a task, future or coroutine to the background; None where a call cannot move.
+
+        The future resolves to a note when a person moves the call: that note is the call's result, and the work goes
+        on as a run of its own, for which this context speaks from then on. Source: contract 5.4.
+        """
+        call = self._call
+        movable = call.listed and call.run.channel in ("open", "interrupt")
+        if not movable or call.tool is None or getattr(call.tool, "kind", None) not in ("async", "async_generator"):
+            return None
+        return partial(detaching.offer, call)
+
+    async def run_detachable(self, work: Awaitable[T]) -> T | str:
+        """Awaits `work`, or until a person moves the call to the background: then the note is returned.
+
+        The usual form is `return await ctx.run_detachable(work())`. Just awaits where `detach` is None.
+        """
+        return await work if self.detach is None else await detaching.run_detachable(self._call, work)
+
+    def _desk(self, member: str) -> QuestionDesk:
+        if self._executor is None or self._executor.desk is None:
+            raise NotAvailable(f"ctx.{member} is not available here.")
+        return self._executor.desk
 
     @property
     def task(self) -> TaskContext | None:
@@ -277,7 +296,10 @@ class ToolContext:
         call = self._call
         if call.tool is None or call.tool.task_support == "forbidden":
             return None
-        return TaskContext(call.run.key.run_id, call.signal, call.update)
+        return TaskContext(self._task_id, call.signal, call.update)
+
+    def _task_id(self) -> str:
+        return self._call.run.key.run_id
 
     @property
     def trace(self) -> TraceContext | None:
@@ -328,4 +350,7 @@ class ToolContext:
         if self._call.depth >= MAX_DEPTH:
             return failed(f"Tools call each other more than {MAX_DEPTH} deep.")
         nested = self._call.nest(name, ToolCall(name, arguments).arguments, checked_timeout(timeout))
-        return await self._executor.execute(nested, self._caller, self.context)
+        output = await self._executor.execute(nested, self._caller, self.context)
+        if output is None:
+            raise RuntimeError("A nested call has ended its run.")  # it cannot: `check_interruptible`
+        return output

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.execution.call import Call
-from gateway.execution.context import AuthContext, Caller
+from gateway.execution.caller import AuthContext, Caller
 from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
 from gateway.execution.middleware import Middleware, ToolCall, checked_timeout
@@ -88,11 +88,14 @@ async def run_unheard(
         made.signal.abort(signal.reason or "user")  # at once: what was stopped before is never started
     remove = None if signal is None else signal.on_abort(lambda why: run.soon(partial(made.signal.abort, why)))
     try:
-        return await executor.execute(made, caller, context)
+        output = await executor.execute(made, caller, context)
     finally:
         run.signal.detach()
         if remove is not None:
             remove()
+    if output is None:
+        raise RuntimeError("A call without a run has ended it.")  # it cannot: `check_interruptible`
+    return output
 
 
 _tasks: set[asyncio.Task[Any]] = set()

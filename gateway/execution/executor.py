@@ -1,7 +1,7 @@
 """Runs one tool call to its outcome: starts the code, watches clock and Stop, and makes a result of whatever happens.
 
 The one place where a tool's exceptions are caught. `execute` never raises for an outcome; only a cancellation from
-outside goes through it. The rules are contract 5.1 to 5.3.
+outside goes through it. The rules are contract 5.1 to 5.6.
 """
 
 from __future__ import annotations
@@ -11,32 +11,36 @@ import logging
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from gateway.errors import GatewayError, InvalidArguments, PayloadError, ToolError
+from gateway.errors import GatewayError, Interrupt, InvalidArguments, NotAvailable, PayloadError, ToolError
 from gateway.execution import outcomes
-from gateway.execution.bodies import Body, ProcessBody, TaskBody, ThreadBody, settled
+from gateway.execution.approvals import Edited, approved_arguments
+from gateway.execution.asking import check_interruptible
+from gateway.execution.bodies import Body, TaskBody, WorkBody, settled
 from gateway.execution.call import Call
-from gateway.execution.context import Caller, ToolContext
+from gateway.execution.caller import Caller
+from gateway.execution.context import ToolContext
+from gateway.execution.detaching import detached_note
 from gateway.execution.middleware import Inside, Middleware, ToolCall, onion
 from gateway.execution.outcomes import WHAT_ENDED, ToolOutput
-from gateway.execution.process_call import process_job
-from gateway.execution.processes import ProcessDied, ProcessJob
-from gateway.execution.settle import Raised, Returned, Settled
+from gateway.execution.page_tools import PageGone, PageTool
+from gateway.execution.processes import ProcessDied
+from gateway.execution.question_desk import QuestionDesk
+from gateway.execution.settle import Raised, Settled
+from gateway.execution.start import Starter, await_work, run_async
 from gateway.execution.threads import ThreadPool
 from gateway.execution.tools import Tool
 from gateway.wire.codec import Change, encode
 
-__all__ = ["SHUTDOWN_GRACE", "Executor"]
+__all__ = ["SHUTDOWN_GRACE", "Executor", "aborted_output"]
 
 logger = logging.getLogger("gateway")
 
 SHUTDOWN_GRACE = 0.5  # seconds
-GIVE_WAY = 0.01  # seconds
 AT_ONCE = 0.1  # seconds that middleware has to pass on the result of a call whose time is up
 
-Invoke = Callable[[], Any]
+AnyTool = Tool | PageTool
 
 
 class Spawn(Protocol):
@@ -46,46 +50,86 @@ class Spawn(Protocol):
 
 
 class Executor:
-    """Executes calls; one per worker. `spawn` keeps what goes on after a result: unwinding."""
+    """Executes calls; one per worker. `spawn` keeps what goes on after a result: unwinding. `desk` asks the person."""
 
     def __init__(
-        self, threads: ThreadPool, spawn: Spawn, stop_grace: float, middleware: Sequence[Middleware] = ()
+        self,
+        threads: ThreadPool,
+        spawn: Spawn,
+        stop_grace: float,
+        middleware: Sequence[Middleware] = (),
+        desk: QuestionDesk | None = None,
     ) -> None:
-        self._threads = threads
+        self._starter = Starter(threads, desk, self._keep)
         self._spawn = spawn
         self._grace = stop_grace
         self._middleware = middleware
+        self.desk = desk
 
-    async def execute(self, call: Call, caller: Caller, context: Any) -> ToolOutput:
-        """Begins the call, runs it, sends its result, and returns it."""
+    async def execute(self, call: Call, caller: Caller, context: Any) -> ToolOutput | None:
+        """Begins the call, runs it, sends its result, and returns it; None when it ended its run with a question."""
         call.begin()
-        clock: asyncio.TimerHandle | None = None
         try:
-            if call.tool is None and call.refused is None:
-                await call.run.tools.refresh()
-                call.tool = call.run.tools.get(call.tool_name)
-            if call.signal.aborted:
-                output = self._aborted(call)
-            elif call.refused is not None or call.tool is None:
-                output = call.refused or outcomes.unavailable(call.tool_name)
-            else:
-                clock = _start_clock(call)
-                output = await self._through(call.tool, call, ToolContext(call, caller, context, self))
+            output = await self._executed(call, caller, context)
+        except Interrupt as asked:
+            call.park(asked)
+            return None
         except asyncio.CancelledError:
             # From outside. Nobody waits for the code any more, but a call that was begun is answered.
             call.signal.abort("shutdown" if call.parent is None else "tool")
-            call.finish(self._aborted(call))
+            call.finish(aborted_output(call))
             raise
-        finally:
-            if clock is not None:
-                clock.cancel()
         call.finish(output)
         if call.left or call.nested:
             # What it started and did not wait for ends with it: nobody would hear of that, and no Stop reach it.
             call.signal.abort("tool")
         return output
 
-    async def _through(self, tool: Tool, call: Call, ctx: ToolContext) -> ToolOutput:
+    async def _executed(self, call: Call, caller: Caller, context: Any) -> ToolOutput:
+        if call.tool is None and call.refused is None:
+            await call.run.tools.refresh()
+            call.tool = call.run.tools.get(call.tool_name)
+        if call.signal.aborted:
+            return aborted_output(call)
+        if call.refused is not None or call.tool is None:
+            return call.refused or outcomes.unavailable(call.tool_name)
+        _start_clock(call)
+        ctx = ToolContext(call, caller, context, self)
+        while True:
+            try:
+                return await self._through(call.tool, call, ctx)
+            except Edited as edited:
+                call.arguments = edited.arguments
+            except Interrupt:
+                if call.signal.aborted:
+                    return aborted_output(call)
+                try:
+                    check_interruptible(call)
+                except NotAvailable as error:  # a tool raised it on its own
+                    return outcomes.error_of(error)
+                raise
+
+    async def go_on(self, call: Call, work: list[asyncio.Future[Any]], frame: Body) -> ToolOutput:
+        """The rest of a call that has moved to the background: waits for its work, sends the result, returns it."""
+        body = WorkBody(await_work(work, call), work, frame, f"background {call.call_id}")
+        try:
+            await self._watch(body, call)
+            output = await self._outcome(call.tool or PageTool(call.tool_name), call, body)
+        except Interrupt:
+            output = outcomes.error_of(NotAvailable("An interrupt is not available in the background."))
+        except asyncio.CancelledError:
+            call.signal.abort("shutdown")
+            body.abandon()
+            call.finish(aborted_output(call))
+            raise
+        if not frame.future.done():
+            frame.abandon()
+        call.finish(output)
+        if call.nested:
+            call.signal.abort("tool")
+        return output
+
+    async def _through(self, tool: AnyTool, call: Call, ctx: ToolContext) -> ToolOutput:
         """The call through its middleware, which may hang, raise, and make several calls of one or none."""
         if not self._middleware:
             return await self._run(tool, call, ctx, call.arguments)
@@ -103,10 +147,11 @@ class Executor:
             around = onion(self._middleware, ctx, innermost, partial(_converted, call))
             return around(ToolCall(call.tool_name, dict(call.arguments)))
 
-        body = TaskBody(_run_async(invoke, call), cooperative=False, name=f"middleware of {call.call_id}")
+        body = TaskBody(run_async(invoke, call), cooperative=False, name=f"middleware of {call.call_id}")
         call.work = body.future
         try:
-            await self._watch(body, call)
+            while not body.future.done() and not call.signal.aborted:  # it is woken also when the call moves
+                await self._watch(body, call)
             if not body.future.done():
                 await self._unwind_around(body, call, inside)
         except asyncio.CancelledError:
@@ -133,83 +178,82 @@ class Executor:
         else:
             await body.unwind(max(deadline - loop.time(), 0))
 
-    def _of_middleware(self, tool: Tool, call: Call, body: TaskBody, inside: Inside) -> ToolOutput:
+    def _of_middleware(self, tool: AnyTool, call: Call, body: TaskBody, inside: Inside) -> ToolOutput:
         if not body.future.done():
             if call.signal.reason != "timeout":
                 body.abandon()
                 call.still_running = True
-            return self._aborted(call)
+            return aborted_output(call)
         answer = settled(body.future, call.signal.aborted)
         # An answer that the tool gave before the abort counts, but only as all that is around it has let it pass.
         kept = inside.last is not None and not call.dropped and not _is_cancellation(answer)
         if answer.aborted_first and not kept:
-            return self._aborted(call)
+            return aborted_output(call)
         return self._raised(tool, call, answer.error) if isinstance(answer, Raised) else _fitting(call, answer.value)
 
-    async def _run(self, tool: Tool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
+    async def _run(self, tool: AnyTool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         if call.output is not None:  # call_next after the end of the call
             call.signal.abort("tool")
+        if call.moved is not None:  # so is call_next after the call has moved
+            return outcomes.detached(detached_note(call.call_id))
         if call.signal.aborted:
             call.dropped = True
-            return self._aborted(call)
+            return aborted_output(call)
         try:
-            body = await self._start(tool, call, ctx, arguments)
+            if isinstance(tool, Tool):
+                arguments = await approved_arguments(tool, call, self.desk, arguments)
+            body = await self._starter.start(tool, call, ctx, arguments)
         except (OSError, RuntimeError) as error:  # the system gives no thread or process
             logger.warning("Tool %s could not be started", tool.name, exc_info=error)
             return outcomes.error_of(error)
+        except Exception as error:  # noqa: BLE001 - `needs_approval` may be the author's code; it fails closed
+            call.dropped = call.signal.reason is not None
+            return aborted_output(call) if call.dropped else self._raised(tool, call, error)
         if not self._middleware:
             call.work = body.future
+        call.body = body
+        return await self._to_its_end(tool, call, body)
+
+    async def _to_its_end(self, tool: AnyTool, call: Call, body: Body) -> ToolOutput:
         try:
             await self._watch(body, call)
+            if call.moved is not None:
+                return outcomes.detached(detached_note(call.call_id))
             return await self._outcome(tool, call, body)
         except asyncio.CancelledError:
             # By a middleware's own time limit, say: only `execute` knows whether the call ends with it.
             call.still_running = call.signal.aborted and not body.future.done()
-            body.abandon()
+            if call.moved is None:
+                body.abandon()
             raise
-
-    # -- starting --
-
-    async def _start(self, tool: Tool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> Body:
-        name = f"tool {tool.name} {call.call_id}"
-        if tool.isolation == "process":
-            job = process_job(tool, call, ctx, arguments)
-            self._keep(_reap(job, call), f"process of {call.call_id}", job.close)
-            await job.start()
-            return ProcessBody(job)
-        invoke = partial(_invoke, tool, arguments, ctx)
-        if tool.kind in ("async", "async_generator"):
-            run = _run_async if tool.kind == "async" else _run_async_generator
-            return TaskBody(run(invoke, call), cooperative=tool.cooperative, name=name)
-        work = invoke if tool.kind == "plain" else partial(_run_generator, invoke, call)
-        loop = asyncio.get_running_loop()
-        return ThreadBody(self._threads.submit(work, loop, signal=call.signal))
 
     # -- watching --
 
     async def _watch(self, body: Body, call: Call) -> None:
-        """Returns when the code has ended or the signal is aborted, by the clock or by somebody."""
-        aborted = asyncio.get_running_loop().create_future()
-        remove = call.signal.on_abort(lambda _: call.run.soon(partial(_resolve, aborted)))
+        """Returns when the code has ended, the signal is aborted, by the clock or by somebody, or the call moves."""
+        woken = asyncio.get_running_loop().create_future()
+        call.woken.add(woken)
+        remove = call.signal.on_abort(lambda _: call.run.soon(partial(_resolve, woken)))
         try:
-            await asyncio.wait({body.future, aborted}, return_when=FIRST_COMPLETED)
+            await asyncio.wait({body.future, woken}, return_when=FIRST_COMPLETED)
         finally:
             remove()
+            call.woken.discard(woken)
 
-    async def _outcome(self, tool: Tool, call: Call, body: Body) -> ToolOutput:
+    async def _outcome(self, tool: AnyTool, call: Call, body: Body) -> ToolOutput:
         if (answer := _answer(body, call)) is not None:
             return self._answered(tool, call, answer, body.changes)
         if call.signal.reason == "timeout":
             # The result goes out at once; the code may go on unwinding, watched by nobody but the executor.
             call.dropped = True
             self._unwind_alone(body, call)
-            return self._aborted(call)
+            return aborted_output(call)
         ended = await self._unwind(body, call)
         if (answer := _answer(body, call)) is not None:
             return self._answered(tool, call, answer, body.changes)
         call.dropped = True
         call.still_running = not ended
-        return self._aborted(call)
+        return aborted_output(call)
 
     def _unwind_alone(self, body: Body, call: Call) -> None:
         """Goes on unwinding after the result, unless a shutdown cuts that short."""
@@ -233,10 +277,12 @@ class Executor:
 
     # -- outcomes --
 
-    def _answered(self, tool: Tool, call: Call, answer: Settled[Any], replaced: Sequence[Change]) -> ToolOutput:
+    def _answered(self, tool: AnyTool, call: Call, answer: Settled[Any], replaced: Sequence[Change]) -> ToolOutput:
         """The output for what the code returned or raised by itself; `replaced` is what was changed on its way here."""
         if isinstance(answer, Raised):
             return self._raised(tool, call, answer.error)
+        if isinstance(tool, PageTool):
+            return _fitting(call, answer.value)
         changes = list(replaced)
         try:
             output = outcomes.output_of(tool.check_output(answer.value), changes)
@@ -248,7 +294,13 @@ class Executor:
             return self._raised(tool, call, error)
         return _fitting(call, output)
 
-    def _raised(self, tool: Tool, call: Call, error: BaseException) -> ToolOutput:
+    def _raised(self, tool: AnyTool, call: Call, error: BaseException) -> ToolOutput:
+        if (asked := _interrupt_in(error)) is not None:
+            raise asked
+        if isinstance(error, Edited):
+            raise error
+        if isinstance(error, PageGone):
+            return outcomes.interrupted(tool.name, "its page", retryable=False, on_page=True)
         if isinstance(error, ProcessDied):
             logger.warning("Tool %s of run %s: %s", tool.name, call.run.key.label, error)
             return outcomes.interrupted(tool.name, "the death of its process", retryable=tool.retryable)
@@ -258,39 +310,35 @@ class Executor:
             logger.warning("Tool %s of run %s raised", tool.name, call.run.key.label, exc_info=error)
         return _fitting(call, outcomes.error_of(error))
 
-    def _aborted(self, call: Call) -> ToolOutput:
-        reason = call.signal.reason or "tool"
-        retryable = call.tool is not None and call.tool.retryable
-        if reason == "user":
-            return outcomes.cancelled()
-        if reason == "timeout" and call.expired:
-            return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
-        # A signal that an adapter brings may have reasons of its own.
-        return outcomes.interrupted(call.tool_name, WHAT_ENDED.get(reason, "its caller"), retryable=retryable)
+
+def aborted_output(call: Call) -> ToolOutput:
+    """What a call ends in whose signal was aborted."""
+    reason = call.signal.reason or "tool"
+    retryable = call.tool is not None and call.tool.retryable
+    if reason == "user":
+        return outcomes.cancelled()
+    if reason == "timeout" and call.expired:
+        return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
+    # A signal that an adapter brings may have reasons of its own.
+    return outcomes.interrupted(call.tool_name, WHAT_ENDED.get(reason, "its caller"), retryable=retryable)
 
 
-async def _reap(job: ProcessJob, call: Call) -> None:
-    """Until the process is gone, which may be after its answer; a shutdown does not wait for it."""
-    try:
-        await job.wait_gone()
-    except asyncio.CancelledError:
-        job.close()
-        await job.wait_gone()
-        raise
-    finally:
-        call.run.counts.add("late_emits", job.late_emits)
+def _interrupt_in(error: BaseException) -> Interrupt | None:
+    """The question that the tool ends its run with, also when a task group has wrapped it."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := _interrupt_in(inner)) is not None), None)
+    return error if isinstance(error, Interrupt) else None
 
 
-def _start_clock(call: Call) -> asyncio.TimerHandle | None:
-    if not call.limit:
-        return None
-    loop = asyncio.get_running_loop()
-    # An answer that arrives in the very turn in which the clock rings wins, so look once more after it.
-    return loop.call_later(call.limit, loop.call_soon, partial(_expire, call))
+def _start_clock(call: Call) -> None:
+    if call.limit and not call.untimed:
+        loop = asyncio.get_running_loop()
+        # An answer that arrives in the very turn in which the clock rings wins, so look once more after it.
+        call.clock = loop.call_later(call.limit, loop.call_soon, partial(_expire, call))
 
 
 def _expire(call: Call) -> None:
-    if call.work is None or not call.work.done():
+    if not call.untimed and (call.work is None or not call.work.done()):
         call.expired = not call.signal.aborted
         call.signal.abort("timeout")
 
@@ -324,51 +372,3 @@ def _answer(body: Body, call: Call) -> Settled[Any] | None:
         return None
     answer = settled(body.future, call.signal.aborted)
     return None if answer.aborted_first else answer
-
-
-def _invoke(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
-    return tool.bind(tool.validate(arguments), ctx)()
-
-
-async def _run_async(invoke: Invoke, call: Call) -> Settled[Any]:
-    """An async function as a value, whatever it raises: SystemExit in a task would end the server."""
-    try:
-        value = await invoke()
-    except BaseException as error:  # noqa: BLE001 - the boundary to the tool's code
-        return Raised(error, call.signal.aborted)
-    return Returned(value, call.signal.aborted)
-
-
-async def _run_async_generator(invoke: Invoke, call: Call) -> Settled[Any]:
-    async def drain() -> Any:
-        last = None
-        generator = invoke()
-        try:
-            turn = monotonic()
-            async for last in generator:
-                call.emit_output(last)
-                if call.signal.aborted:
-                    break
-                if monotonic() - turn > GIVE_WAY:
-                    # One that only yields would never give way, not even to Stop.
-                    await asyncio.sleep(0)
-                    turn = monotonic()
-        finally:
-            await generator.aclose()
-        return last
-
-    return await _run_async(cast("Invoke", drain), call)
-
-
-def _run_generator(invoke: Invoke, call: Call) -> Any:
-    """In a thread. A generator gives way at each yield, so there its thread can be had back after a Stop."""
-    last = None
-    generator = invoke()
-    try:
-        for last in generator:
-            call.emit_output(last)
-            if call.signal.aborted:
-                break
-    finally:
-        generator.close()
-    return last

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from gateway.execution.call import Call
-from gateway.execution.context import Caller
+from gateway.execution.caller import Caller
 from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
 from gateway.execution.outcomes import ToolOutput
@@ -26,7 +26,7 @@ class CallsJob:
     async def __call__(self, run: LiveRun, executor: Executor, context: Any) -> dict[str, Any] | None:
         calls = list(run.calls.values())
 
-        def execute(call: Call) -> Awaitable[ToolOutput]:
+        def execute(call: Call) -> Awaitable[ToolOutput | None]:
             return executor.execute(call, self._caller, context)
 
         if self._parallel and len(calls) > 1:

@@ -11,30 +11,38 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gateway.errors import StoreError
+from gateway.execution.clocks import PausableTimer
 from gateway.execution.signals import AbortSignal
+from gateway.run.interrupts import interrupt_wire
 from gateway.run.records import CallRecord, RunKey, RunRecord
 from gateway.run.stage import PIECES, Stage
-from gateway.run.state import RunMachine
+from gateway.run.state import RunMachine, State
 from gateway.settings import Settings
-from gateway.stores.base import RunWriter
+from gateway.stores.base import Lease, RunWriter
 from gateway.wire import events
 from gateway.wire.codec import encode
 
 if TYPE_CHECKING:
     from gateway.execution.call import Call
     from gateway.execution.session_tools import SessionTools
+    from gateway.execution.spec import RunSpec
 
-__all__ = ["ENDINGS", "Counts", "LiveRun"]
+__all__ = ["ENDINGS", "Channel", "Counts", "LiveRun"]
+
+# How the calls of a run may ask the person (contract 5.6): inside the open run; approvals by an AG-UI interrupt;
+# only by interrupt, since the answer is one JSON; not at all, since there is no run that anybody sees.
+Channel = Literal["open", "interrupt", "json", "none"]
 
 logger = logging.getLogger("gateway")
+T = TypeVar("T")
 
 BUSY = 0.002  # seconds: the longest that events wait in the stage while more keep coming
 BATCH_SECONDS = 0.05
@@ -86,8 +94,25 @@ class LiveRun:
         tools: SessionTools | None = None,
         *,
         unheard: bool = False,
+        lease: Lease | None = None,
+        channel: Channel = "open",
     ) -> None:
         self.machine = RunMachine(record)
+        self.lease = lease
+        self.channel: Channel = "none" if unheard else channel
+        #: What it was started for; None for a run that only carries one call of an adapter.
+        self.spec: RunSpec | None = None
+        #: Calls of the request that a frontend runs, after this run.
+        self.pending_call_ids: list[str] = []
+        #: Background runs of its calls, which use its context.
+        self.jobs: list[LiveRun] = []
+        #: Its time limit, which stands still while a call waits for the person.
+        self.clock: PausableTimer | None = None
+        self.began = monotonic()
+        self._waits = 0
+        # Tails of calls that have moved to a background run, and for such a run where its call came from.
+        self._moved: dict[bytes, LiveRun] = {}
+        self._source: LiveRun | None = None
         self.writer = writer
         self.stage = Stage()
         self.taking = False
@@ -133,7 +158,12 @@ class LiveRun:
     @property
     def has_work(self) -> bool:
         """Whether a call is still open or to be started: else Stop has nothing to stop."""
-        return any(not call.closed for call in self.calls.values())
+        return any(not call.closed or call.parked for call in self.calls.values())
+
+    @property
+    def parked(self) -> list[Call]:
+        """The calls that have asked by an interrupt and wait for the end of the run."""
+        return [call for call in self.calls.values() if call.parked]
 
     # -- events --
 
@@ -172,6 +202,10 @@ class LiveRun:
         """Moves what is staged into the log."""
         self.taking = False  # before the look: whoever adds later sees it, and calls again
         self._batched = self._seen = 0
+        if self._source is not None:
+            self._source.hand_over()
+        if self._moved:
+            self.hand_over()
         if not self.stage.pieces:
             return
         self._settled_at = monotonic()
@@ -197,6 +231,12 @@ class LiveRun:
             return self.writer.flush()
         asyncio.run_coroutine_threadsafe(self._settle_and_flush(), self._loop).result()
         return Flushed()
+
+    def block_on(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """*Any other thread.* Runs a coroutine on the loop and blocks until it is done."""
+        if threading.get_ident() == self._thread:
+            raise RuntimeError("This would block the loop: await the other form.")
+        return asyncio.run_coroutine_threadsafe(make(), self._loop).result()
 
     async def _settle_and_flush(self) -> None:
         self.settle()
@@ -226,6 +266,43 @@ class LiveRun:
             turned.wait(OVERFULL_SECONDS)
         elif not self.taking:
             self._take_soon()
+
+    # -- what moves to the background --
+
+    def move_tails(self, tails: tuple[bytes, ...], job: LiveRun) -> None:
+        """From now on the events with these tails belong to `job`: a thread may just be adding one here."""
+        self.settle()
+        self._moved.update(dict.fromkeys(tails, job))
+        job._source = self
+
+    def hand_over(self) -> None:
+        """Gives what is staged here for a background run to it, before what it has itself: that is older."""
+        for job in set(self._moved.values()):
+            tails = {tail for tail, owner in self._moved.items() if owner is job}
+            if self.stage.pieces and (pieces := self.stage.withdraw(tails)):
+                job.stage.pieces[:0] = pieces
+                job.staged()
+
+    # -- waiting for the person --
+
+    def wait_began(self) -> None:
+        """One more wait for the person."""
+        self._waits += 1
+        if self._waits == 1 and self.clock is not None:
+            self.clock.pause()
+        if self._waits == 1 and self.machine.state is State.RUNNING:
+            self.machine.wait()
+            self.writer.save(self.machine.record)
+
+    def wait_ended(self) -> None:
+        self._waits -= 1
+        if self._waits == 0 and self.clock is not None:
+            self.clock.resume()
+        if self._waits == 0 and self.machine.state is State.WAITING:
+            self.machine.resume()
+            self.writer.save(self.machine.record)
+
+    # -- more events --
 
     def notice(self, level: str, code: str, message: str) -> None:
         """`gateway.notice`, at most one a code and run; silently none when the run is over."""
@@ -266,8 +343,11 @@ class LiveRun:
         now = time()
         if result is not None:
             self.machine.record = replace(self.machine.record, result=encode(result))
-        if reason is None:
-            frames = self.machine.finish(now, result)
+        if reason is None and (parked := self.parked):
+            asked = [interrupt_wire(call.question, self.key.run_id) for call in parked if call.question is not None]
+            frames = self.machine.interrupt(now, asked)
+        elif reason is None:
+            frames = self.machine.finish(now, result, self.pending_call_ids)
         elif reason == "user":
             frames = self.machine.cancel(now, result)
         else:

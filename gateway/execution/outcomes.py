@@ -26,6 +26,7 @@ __all__ = [
     "cancelled",
     "coded",
     "denied",
+    "detached",
     "error_of",
     "failed",
     "interrupted",
@@ -255,6 +256,11 @@ def unavailable(tool_name: str, *, on_page: bool = False) -> ToolOutput:
 def navigated() -> ToolOutput:
     """The page of a page tool went away before it answered."""
     return ToolOutput([_text_block(NAVIGATED)], status="unknown")
+
+
+def detached(note: str) -> ToolOutput:
+    """The call moved to the background."""
+    return ToolOutput([_text_block(note)], status="detached")
 
 
 def error_of(exc: BaseException, changes: list[Change] | None = None) -> ToolOutput:

@@ -72,4 +72,4 @@ class SessionTools:
     def _is_there(self, tool: Tool) -> bool:
         if tool.name in self._rules.disabled or not tool.requires <= self._scopes:
             return False
-        return tool.enforceable and (tool.visibility == "visible" or tool.name in self._rules.enabled)
+        return tool.visibility == "visible" or tool.name in self._rules.enabled

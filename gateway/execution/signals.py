@@ -104,19 +104,24 @@ class AbortSignal:
         return list(callbacks.values())
 
     def child(self) -> AbortSignal:
-        """A signal of its own that is also aborted, with the same reason, when this one is.
+        """A signal of its own that is also aborted, with the same reason, when this one is."""
+        child = AbortSignal()
+        self.adopt(child)
+        return child
+
+    def adopt(self, child: AbortSignal) -> None:
+        """Makes an open signal a child of this one, and of no other.
 
         The parent holds the child until `detach()`; the child holds nothing, so there is no cycle.
         """
-        child = AbortSignal()
+        child.detach()
         key = object()
         with self._lock:
             if self._reason is None:
                 self._callbacks[key] = child
                 child._link = (weakref.ref(self), key)
-            else:
-                child._reason = self._reason
-        return child
+                return
+        child.abort(self._reason)
 
     def detach(self) -> None:
         """Unlink from the parent: its abort no longer reaches this signal, and it lets go of it."""

@@ -10,25 +10,26 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from time import monotonic, time
 from typing import Any
 
-from gateway.errors import TooMany, Unavailable
-from gateway.execution.context import Caller
-from gateway.execution.executor import SHUTDOWN_GRACE, Executor
+from gateway.errors import Conflict, TooMany, Unavailable
+from gateway.execution.background import Detached, Detacher, Rejected
+from gateway.execution.clocks import PausableTimer
+from gateway.execution.executor import SHUTDOWN_GRACE, Executor, aborted_output
 from gateway.execution.live import ENDINGS, Counts, LiveRun
 from gateway.execution.middleware import Middleware
 from gateway.execution.names import TOOL_NAME
-from gateway.execution.session_tools import SessionTools
+from gateway.execution.question_desk import QuestionDesk
+from gateway.execution.spec import Resumption, RunSpec, no_context
 from gateway.execution.threads import ThreadPool
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
-from gateway.stores.base import StopRequest, Store
+from gateway.stores.base import Lease, StopRequest, Store
 
-__all__ = ["LEAVE_SECONDS", "RunSpec", "Supervisor"]
+__all__ = ["LEAVE_SECONDS", "RunSpec", "Supervisor", "no_context"]
 
 logger = logging.getLogger("gateway")
 audit = logging.getLogger("gateway.runs")
@@ -38,32 +39,6 @@ LEAVE_SECONDS = 1.0
 # Of what a caller asks for, as much as is written to the log.
 SAID_TOOLS = 10
 SAID_LETTERS = 50
-
-Job = Callable[[LiveRun, Executor, Any], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class RunSpec:
-    """A run to start.
-
-    `prepare` registers its calls, before anybody can stop it; `job` runs them and returns the result. `context` makes
-    what tools see as `ctx.context`, entered for the run's life. `fingerprint` tells equal requests;
-    `messages` is the JSON of the history that an agent's request brought; `tools` are those of the session.
-    """
-
-    key: RunKey
-    thread_id: str
-    agent: str
-    fingerprint: bytes
-    caller: Caller
-    prepare: Callable[[LiveRun], None]
-    job: Job
-    context: Callable[[], AbstractAsyncContextManager[Any]]
-    parent_run_id: str | None = None
-    on_disconnect: str | None = None
-    disconnect_grace: float | None = None
-    messages: bytes | None = None
-    tools: SessionTools | None = None
 
 
 class Supervisor:
@@ -75,7 +50,9 @@ class Supervisor:
         self.worker = secrets.token_hex(8)
         self.draining = False
         self.threads = ThreadPool(settings.max_threads)
-        self.executor = Executor(self.threads, self.spawn, settings.stop_grace, middleware)
+        self.questions = QuestionDesk(store, self.spawn)
+        self.executor = Executor(self.threads, self.spawn, settings.stop_grace, middleware, self.questions)
+        self._detacher = Detacher(store, self.questions, self.worker, self._launch)
         self.counts = Counts()
         self._runs: dict[RunKey, LiveRun] = {}
         self._per_session: Counter[str] = Counter()
@@ -96,7 +73,7 @@ class Supervisor:
             logger.error("Task %s failed", task.get_name(), exc_info=error)
 
     async def open(self) -> None:
-        self.spawn(self._carry_stops(), name="stops")
+        self.spawn(self._listen(), name="messages")
 
     async def close(self) -> None:
         """Ends what is left: every run `interrupted`, then every task."""
@@ -122,7 +99,8 @@ class Supervisor:
 
         Raises `Conflict` (`run_conflict`), `TooMany`, `Unavailable` (`draining`, `store_full`).
         """
-        if await self.store.get(spec.key) is None:  # joining a run, or being told of a conflict, is never refused
+        fresh = await self.store.get(spec.key) is None
+        if fresh:  # joining a run, or being told of a conflict, is never refused
             self._admit(spec)
         record = RunRecord(
             spec.key,
@@ -132,20 +110,50 @@ class Supervisor:
             parent_run_id=spec.parent_run_id,
             messages=spec.messages,
         )
-        created = await self.store.create(record, spec.fingerprint, self.worker)
+        if fresh and spec.answers is not None:
+            await self._answer(spec.answers)
+        try:
+            created = await self.store.create(record, spec.fingerprint, self.worker)
+        except BaseException:
+            if fresh and spec.answers is not None:
+                await self._take_back(spec.answers)
+            raise
         if created.lease is None:
             return created.record, False
-        run = LiveRun(record, self.store.writer(created.lease), self.settings, self.counts, spec.tools)
+        self._per_session[_limit_key(spec)] += 1
+        run = self._launch(spec, record, created.lease)
+        return await self.store.get(spec.key) or run.record, True
+
+    def _launch(self, spec: RunSpec, record: RunRecord, lease: Lease) -> LiveRun:
+        """Starts a run that is in the store; in one turn of the loop."""
+        run = LiveRun(
+            record,
+            self.store.writer(lease),
+            self.settings,
+            self.counts,
+            spec.tools,
+            lease=lease,
+            channel=spec.channel,
+        )
+        run.spec = spec
         run.on_disconnect = spec.on_disconnect or run.on_disconnect
         if spec.disconnect_grace is not None:
             run.disconnect_grace = spec.disconnect_grace
         run.who = spec.caller.session_label
         spec.prepare(run)
         self._runs[spec.key] = run
-        self._per_session[_limit_key(spec)] += 1
         run.start()
         self.spawn(self._run(run, spec), name=f"run {spec.key.label}")
-        return await self.store.get(spec.key) or run.record, True
+        return run
+
+    async def _answer(self, answers: Resumption) -> None:
+        """Answers all questions of an interrupted run, or none: of two that resume it, one comes too late."""
+        if answers.changes and not await self.store.replace_questions(answers.key, answers.changes):
+            raise Conflict("These questions were answered or closed just now.", code="interrupt_answered")
+
+    async def _take_back(self, answers: Resumption) -> None:
+        """The run that they were for could not be started: they can be given again."""
+        await self.store.replace_questions(answers.key, [(new, old) for old, new in answers.changes])
 
     def _admit(self, spec: RunSpec) -> None:
         if self.draining:
@@ -156,45 +164,82 @@ class Supervisor:
             raise TooMany("This session has too many runs at work.", code="too_many_runs")
 
     async def _run(self, run: LiveRun, spec: RunSpec) -> None:
-        began = monotonic()
-        who, tools = spec.caller.session_label, _tools(run)
-        audit.info("run %s started: agent=%s tools=%s %s", run.key.label, spec.agent, tools, who)
+        audit.info("run %s started: agent=%s tools=%s %s", run.key.label, spec.agent, _tools(run), run.who)
         try:
             await self._work(run, spec)
         finally:
-            await run.finished()
-            self._forget(run, spec)
-            duration = monotonic() - began
-            status = run.record.status
-            audit.info(
-                "run %s ended: status=%s tools=%s %s duration=%.3fs", run.key.label, status, tools, who, duration
-            )
+            await self._over(run, spec)
+
+    async def _over(self, run: LiveRun, spec: RunSpec) -> None:
+        """After the terminal event; again changes nothing."""
+        if self._runs.get(run.key) is not run:
+            return
+        await run.finished()
+        self._forget(run, spec)
+        audit.info(
+            "run %s ended: status=%s tools=%s %s duration=%.3fs",
+            run.key.label,
+            run.record.status,
+            _tools(run),
+            run.who,
+            monotonic() - run.began,
+        )
 
     async def _work(self, run: LiveRun, spec: RunSpec) -> None:
         """The job and its terminal event; a failure of our own or of `context` is `internal`, its text hidden."""
-        result = None
         bound = asyncio.timeout(None)
+        result = None
         try:
             async with bound:
                 with self._limited(run, bound):
                     async with AsyncExitStack() as stack:
                         context = await _enter(spec.context(), run, stack)
                         result = await spec.job(run, self.executor, context)
+                        if run.jobs:
+                            # What went to the background still uses the context, so this run ends before it is left.
+                            await self._end(run, result)
+                            await self._over(run, spec)
+                            bound.reschedule(None)
+                            await asyncio.gather(*(job.done.wait() for job in run.jobs))
+                await self._end(run, result)
         except BaseException as error:  # the boundary of a run: whatever got here, it ends with its one terminal
+            self._broken(run, error, timed_out=bound.expired())
             if isinstance(error, asyncio.CancelledError) and _cancelled():
-                run.stop("shutdown")
-                if not run.machine.over:
-                    run.fail(*ENDINGS["shutdown"])
                 raise
-            if not bound.expired():
-                logger.error("Run %s failed inside the gateway", run.key.label, exc_info=error)
-                run.fail("internal", "The gateway failed; its log says why.")
-                return
+
+    def _broken(self, run: LiveRun, error: BaseException, *, timed_out: bool) -> None:
+        """The terminal event of a run whose job, context or bound did not come to an orderly end."""
+        if isinstance(error, asyncio.CancelledError) and _cancelled():
+            run.stop("shutdown")
+            ending = ENDINGS["shutdown"]
+        elif not timed_out:
+            logger.error("Run %s failed inside the gateway", run.key.label, exc_info=error)
+            ending = ("internal", "The gateway failed; its log says why.")
+        else:
             logger.warning("The context of run %s was not left in time", run.key.label)
-            if run.signal.reason is None:
-                run.fail(*ENDINGS["run_timeout"])
-                return
+            if run.signal.reason is not None and not run.machine.over:
+                self._settle_parked(run)
+                run.end(None)
+            ending = ENDINGS["run_timeout"]
+        if not run.machine.over:
+            run.fail(*ending)
+
+    async def _end(self, run: LiveRun, result: Any) -> None:
+        """The terminal event, after its questions are in the store: who sees it may answer at once."""
+        if run.machine.over:
+            return
+        if run.lease is not None and not run.signal.aborted:
+            for call in run.parked:
+                if call.question is not None:
+                    await self.store.ask(run.lease, call.question)
+        self._settle_parked(run)
         run.end(result)
+
+    def _settle_parked(self, run: LiveRun) -> None:
+        """A run that was stopped is not resumed: also its calls that have asked get their results."""
+        if run.signal.aborted:
+            for call in run.parked:
+                call.finish(aborted_output(call))
 
     @contextmanager
     def _limited(self, run: LiveRun, bound: asyncio.Timeout) -> Iterator[None]:
@@ -206,20 +251,22 @@ class Supervisor:
             bound.reschedule(loop.time() + 2 * self.settings.stop_grace + LEAVE_SECONDS)
 
         def time_is_up() -> None:
-            if not run.stop("run_timeout") and not run.signal.aborted:
+            if not run.stop("run_timeout") and not run.signal.aborted and not run.machine.over:
                 bound.reschedule(loop.time())
 
-        timer = loop.call_later(limit, time_is_up) if limit else None
+        run.clock = PausableTimer(limit, time_is_up) if limit else None
         remove = run.signal.on_abort(stopped)
         try:
             yield
         finally:
             remove()
-            if timer is not None:
-                timer.cancel()
+            if run.clock is not None:
+                run.clock.cancel()
 
     def _forget(self, run: LiveRun, spec: RunSpec) -> None:
         del self._runs[run.key]
+        if run.record.background:  # which counts for no session
+            return
         key = _limit_key(spec)
         self._per_session[key] -= 1
         if not self._per_session[key]:
@@ -235,6 +282,8 @@ class Supervisor:
         record = await self.store.request_stop(request)
         run = self._runs.get(request.key)
         if run is None:
+            if request.call_id is None and record is not None and record.status == "interrupted":
+                return await self.store.cancel_interrupted(request.key)
             return record
         self._carry_out(run, request)
         return await self.store.get(request.key)
@@ -246,10 +295,22 @@ class Supervisor:
         elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
             call.signal.abort(request.reason)
 
-    async def _carry_stops(self) -> None:
-        async for request in self.store.stops(self.worker):
-            if (run := self._runs.get(request.key)) is not None:
-                self._carry_out(run, request)
+    async def _listen(self) -> None:
+        async for message in self.store.messages(self.worker):
+            if not isinstance(message, StopRequest):
+                await self.questions.heard(message.key, message.interrupt_id)
+            elif (run := self._runs.get(message.key)) is not None:
+                self._carry_out(run, message)
+
+    # -- detach --
+
+    async def detach(self, key: RunKey, call_id: str) -> Detached | Rejected:
+        """Moves a call to the background."""
+        run = self._runs.get(key)
+        call = None if run is None else run.calls.get(call_id)
+        if run is None or call is None:
+            return Rejected("not_running", "This call is not running any more.")
+        return await self._detacher.detach(run, call)
 
     async def drain(self, timeout: float) -> None:
         """Takes no new runs, gives those at work `timeout` seconds, then ends them `interrupted`."""
@@ -301,9 +362,3 @@ def _tools(run: LiveRun) -> str:
 
 def _limit_key(spec: RunSpec) -> str:
     return spec.key.owner or f"address {spec.caller.address}"
-
-
-@asynccontextmanager
-async def no_context(value: Any = None) -> AsyncIterator[Any]:
-    """A context that is just a value."""
-    yield value

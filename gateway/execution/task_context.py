@@ -16,13 +16,19 @@ class TaskContext:
     What other systems await is synchronous here and returns something that may be awaited. Source: contract 2.2.
     """
 
-    __slots__ = ("_signal", "_update", "task_id")
+    __slots__ = ("_signal", "_task_id", "_update")
 
-    def __init__(self, task_id: str, signal: AbortSignal, update: Callable[[str, float | None], None]) -> None:
-        #: Id of the task: the run's, under which it is found and stopped.
-        self.task_id = task_id
+    def __init__(
+        self, task_id: Callable[[], str], signal: AbortSignal, update: Callable[[str, float | None], None]
+    ) -> None:
+        self._task_id = task_id
         self._signal = signal
         self._update = update
+
+    @property
+    def task_id(self) -> str:
+        """Id of the task: the run's, under which it is found and stopped; another one once it is in the background."""
+        return self._task_id()
 
     @property
     def cancelled(self) -> bool:

@@ -121,11 +121,6 @@ class Tool(Generic[P, R]):
         return f"<Tool {self.name!r}>"
 
     @property
-    def enforceable(self) -> bool:
-        """False while it needs an approval, which this gateway cannot ask for: it is absent, never unguarded."""
-        return self.needs_approval is False
-
-    @property
     def retryable(self) -> bool:
         """Whether a call that ended in the middle may be made again: it changes nothing, or nothing twice."""
         return self.annotations.get("read_only", False) or self.annotations.get("idempotent", False)

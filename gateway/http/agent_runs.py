@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,12 +15,16 @@ from gateway.execution.call import Call
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
 from gateway.execution.outcomes import ToolOutput
+from gateway.execution.page_tools import PageTool
+from gateway.execution.session_tools import SessionTools
 from gateway.execution.supervisor import RunSpec
 from gateway.http.engine import Engine
 from gateway.http.requests import read_body
 from gateway.http.responses import REQUEST_ID
+from gateway.http.resume import Resumed, resumed
 from gateway.http.run_start import run_key
 from gateway.http.sessions import caller, identify
+from gateway.run.questions import Question
 from gateway.run.records import CallRecord
 from gateway.wire.agent_input import AgentInput, PendingCall, parse_agent_input
 from gateway.wire.codec import decode, encode
@@ -38,10 +43,12 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
         raise NotFound(f"No agent {agent!r}.", code="agent_not_found")
     agent_input = parse_agent_input(await read_body(request, engine.settings.max_input_bytes))
     key = run_key(request, identity, agent_input.input.run_id)
-    if agent_input.input.resume:
-        raise NotFound("This run has no open question with such an id.", code="interrupt_not_found")
-    pending = list(agent_input.pending_calls())
-    if not pending:
+    tools = await engine.session_tools(identity)
+    resume = None
+    if agent_input.resume and await engine.store.get(key) is None:  # a run that is kept has its answers
+        resume = await resumed(engine, key.owner, key.run_id, agent_input.input.thread_id, agent_input.resume, tools)
+    calls = _calls_of(agent_input, tools, resume)
+    if not calls.anything and not agent_input.resume:
         message = "messages: the last assistant message has no unanswered tool call for agent `tools` to run."
         raise RequestError(message, details=[{"field": "messages", "message": "no unanswered tool call"}])
     who = caller(request, identity, request.scope[REQUEST_ID], **_metadata(agent_input))
@@ -51,15 +58,75 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
         agent=agent,
         fingerprint=fingerprint(f"agents/{agent}", agent_input.parsed),
         caller=who,
-        prepare=partial(_prepare, pending),
+        prepare=calls.prepare,
         job=CallsJob(who, parallel=engine.settings.parallel_tool_calls),
         context=partial(engine.context_for, request),
         parent_run_id=agent_input.input.parent_run_id,
         on_disconnect=agent_input.props.on_disconnect,
         disconnect_grace=agent_input.props.disconnect_grace,
-        tools=await engine.session_tools(identity),
+        tools=tools,
         messages=encode(agent_input.wire["messages"]),
+        channel="open" if agent_input.props.input == "open" else "interrupt",
+        answers=None if resume is None else resume.answers,
     )
+
+
+@dataclass(slots=True)
+class _Calls:
+    """What a request asks agent `tools` to do: calls to run, calls of a page, calls that stay the frontend's."""
+
+    pending: list[PendingCall]
+    on_page: frozenset[str]
+    passed: list[str]
+    resume: Resumed | None
+    again: list[Question]
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.pending or self.passed or self.again)
+
+    def prepare(self, run: LiveRun) -> None:
+        """Registers the calls: known before they start, so that each can be stopped while it waits for others."""
+        for pending in self.pending:
+            arguments, refused = _arguments(pending)
+            call = Call(
+                run,
+                pending.call_id,
+                pending.tool_name,
+                # Looked up when it starts: a call before it may switch tools on and off.
+                PageTool(pending.tool_name) if pending.tool_name in self.on_page else None,
+                arguments,
+                refused=refused,
+                parent_message_id=pending.message_id,
+                held=pending.held,
+            )
+            self._register(run, call)
+        for question in self.again:
+            # The request does not have it, but who follows the conversation does.
+            self._register(run, Call(run, question.call_id, question.tool_name, None, {}, held=True))
+        run.pending_call_ids = self.passed
+
+    def _register(self, run: LiveRun, call: Call) -> None:
+        run.machine.set_call(CallRecord(call.call_id, call.tool_name))
+        if self.resume is not None and call.call_id in self.resume.answered:
+            self.resume.apply(call)
+
+
+def _calls_of(agent_input: AgentInput, tools: SessionTools, resume: Resumed | None) -> _Calls:
+    """Sorts the unanswered calls. A frontend's own tools are run by a page if it asks for that, else left to it."""
+    pending = list(agent_input.pending_calls())
+    theirs = {name for name in agent_input.client_tools if tools.get(name) is None}
+    again: list[Question] = []
+    if resume is not None:
+        # What the interrupted run has finished is not run a second time, even if its result was lost on the way.
+        done = {call.call_id for call in resume.record.calls if call.call_id not in resume.answered}
+        pending = [call for call in pending if call.call_id not in done]
+        known = {call.call_id for call in pending}
+        again = [question for call_id, question in resume.answered.items() if call_id not in known]
+    if agent_input.props.page_tools:
+        return _Calls(pending, frozenset(theirs), [], resume, again)
+    passed = [call.call_id for call in pending if call.tool_name in theirs]
+    return _Calls([call for call in pending if call.call_id not in passed], frozenset(), passed, resume, again)
 
 
 def _metadata(agent_input: AgentInput) -> dict[str, Any]:
@@ -69,23 +136,6 @@ def _metadata(agent_input: AgentInput) -> dict[str, Any]:
         "context": wire.get("context") or [],
         "client_tools": wire.get("tools") or [],
     }
-
-
-def _prepare(pending: list[PendingCall], run: LiveRun) -> None:
-    for call in pending:
-        arguments, refused = _arguments(call)
-        # Known before it starts, so that it can be stopped while it waits for the one before it.
-        run.machine.set_call(CallRecord(call.call_id, call.tool_name))
-        Call(
-            run,
-            call.call_id,
-            call.tool_name,
-            None,  # looked up when it starts: a call before it may switch tools on and off
-            arguments,
-            refused=refused,
-            parent_message_id=call.message_id,
-            held=call.held,
-        )
 
 
 def _arguments(call: PendingCall) -> tuple[dict[str, Any], ToolOutput | None]:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, Unauthenticated
-from gateway.execution.context import AuthContext
+from gateway.execution.caller import AuthContext
 from gateway.execution.middleware import Middleware, ToolCall
 from gateway.execution.outcomes import ToolOutput
 from gateway.execution.registry import Registry

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection, Request
 
 from gateway.errors import NotFound
 from gateway.execution import outcomes
-from gateway.execution.context import AuthContext
+from gateway.execution.caller import AuthContext
 from gateway.execution.direct import direct_caller, run_unheard
 from gateway.execution.emitter import default_emitter
 from gateway.execution.middleware import Middleware, ToolCall, checked_timeout
@@ -29,6 +29,7 @@ from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.memory import MemoryStore
+from gateway.wire.json_schema import warm_up
 
 __all__ = ["Engine"]
 
@@ -58,6 +59,8 @@ class Engine:
         default_emitter.attach(asyncio.get_running_loop())
         await self._resources.enter_async_context(self.store)
         await self.supervisor.open()
+        # Its library takes a moment to load, and the first question would hold everybody up for that long.
+        self.supervisor.spawn(asyncio.to_thread(warm_up), name="schemas")
 
     async def close(self) -> None:
         """Ends runs, then streams, then the store."""

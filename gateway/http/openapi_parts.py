@@ -92,11 +92,16 @@ def _link(operation: str, **parameters: str) -> Json:
 
 
 _RUN = "$response.body#/runId"
+_FIRST_CALL = "$response.body#/toolCalls/0/toolCallId"
 _RUN_LINKS: Json = {
+    "answer": _link("answerQuestion", runId=_RUN),
+    "claim": _link("claimCall", runId=_RUN, toolCallId=_FIRST_CALL),
+    "detach": _link("detachRun", runId=_RUN),
+    "detachCall": _link("detachCall", runId=_RUN, toolCallId=_FIRST_CALL),
     "events": _link("followRun", runId=_RUN),
     "run": _link("getRun", runId=_RUN),
     "stop": _link("stopRun", runId=_RUN),
-    "stopCall": _link("stopCall", runId=_RUN, toolCallId="$response.body#/toolCalls/0/toolCallId"),
+    "stopCall": _link("stopCall", runId=_RUN, toolCallId=_FIRST_CALL),
     "stopThread": _link("stopThread", threadId="$response.body#/threadId"),
     "ticket": _link("issueTicket", runId=_RUN),
     "thread": _link("getThread", threadId="$response.body#/threadId"),
@@ -106,6 +111,13 @@ LINKS: Mapping[str, Json] = {
         "capabilities": _link("agentCapabilities", agent="$response.body#/items/0/name"),
         "run": _link("runAgent", agent="$response.body#/items/0/name"),
     },
+    "Claimed": {
+        # The answer has no ids: they are those of the request.
+        "waiting": _link("callWaits", runId="$request.path.runId", toolCallId="$request.path.toolCallId"),
+        "result": _link("callResult", runId="$request.path.runId", toolCallId="$request.path.toolCallId"),
+    },
+    "Detached": {"run": _link("getRun", runId=_RUN), "stop": _link("stopRun", runId=_RUN)},
+    "DetachedAll": {"run": _link("getRun", runId="$response.body#/jobs/0/runId")},
     "RunRecord": _RUN_LINKS,
     "ToolList": {"run": _link("runTool", name="$response.body#/items/0/name")},
 }

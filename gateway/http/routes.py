@@ -9,7 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.errors import NotFound, RequestError
+from gateway.execution.outcomes import ToolOutput
 from gateway.http.agent_runs import TOOLS_AGENT, agent_spec
+from gateway.http.answers import answer_call, answer_question, claim_call, pause_call
+from gateway.http.background import detach_all, detach_one
 from gateway.http.capabilities import agent_item, capabilities
 from gateway.http.engine import Engine
 from gateway.http.openapi import openapi_routes
@@ -26,13 +29,30 @@ from gateway.http.requests import (
 from gateway.http.responses import JSON, Endpoint
 from gateway.http.run_start import checked_cursor, rejoin, started, stream_run
 from gateway.http.sessions import identify
-from gateway.http.threads import known_thread, messages_of, runs_of_thread, thread_view, ui_messages
+from gateway.http.threads import (
+    known_thread,
+    last_interrupts,
+    messages_of,
+    runs_of_thread,
+    thread_view,
+    ui_messages,
+)
 from gateway.http.tickets import TICKET
 from gateway.http.tool_runs import tool_spec
 from gateway.http.waiting import output_of, wait_until_over
+from gateway.run.records import RunRecord
 from gateway.run.state import State
 from gateway.stores.base import StopRequest
-from gateway.wire.inputs import StopInput, TicketInput, parse_body
+from gateway.wire.inputs import (
+    AnswerInput,
+    ClaimInput,
+    Input,
+    ResultInput,
+    StopInput,
+    TicketInput,
+    WaitingInput,
+    parse_body,
+)
 
 __all__ = ["Routes"]
 
@@ -62,7 +82,13 @@ class Routes:
             Route("/runs/{run_id}/events", Endpoint(self.follow), methods=["GET"]),
             Route("/runs/{run_id}/ticket", Endpoint(self.ticket), methods=["POST"]),
             Route("/runs/{run_id}/stop", Endpoint(self.stop_run), methods=["POST"]),
+            Route("/runs/{run_id}/detach", Endpoint(self.detach_run), methods=["POST"]),
+            Route("/runs/{run_id}/input", Endpoint(self.input), methods=["POST"]),
             Route("/runs/{run_id}/tool-calls/{call_id}/stop", Endpoint(self.stop_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id}/detach", Endpoint(self.detach_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id}/claim", Endpoint(self.claim_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id}/waiting", Endpoint(self.pause_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id}/result", Endpoint(self.answer_call), methods=["POST"]),
             Route("/threads/{thread_id}", Endpoint(self.get_thread), methods=["GET"]),
             Route("/threads/{thread_id}/stop", Endpoint(self.stop_thread), methods=["POST"]),
             *openapi_routes(),
@@ -95,7 +121,9 @@ class Routes:
         runs = await runs_of_thread(engine, request, thread_id)
         active = [run.key.run_id for run in runs if not run.over and run.agent == agent]
         messages = ui_messages(await messages_of(engine, runs))
-        return JSON({"messages": messages, "activeRun": {"runId": active[-1]} if active else None, "interrupts": None})
+        asked = await last_interrupts(engine, [run for run in runs if run.agent == agent])
+        shown = {"runId": active[-1]} if active else None
+        return JSON({"messages": messages, "activeRun": shown, "interrupts": asked})
 
     async def agent_capabilities(self, request: Request) -> Response:
         self._agent(request)
@@ -121,8 +149,9 @@ class Routes:
     async def run_tool(self, request: Request) -> Response:
         engine = self._engine
         background = prefers_async(request)
-        spec = await tool_spec(engine, request, background=background)
-        if not background and not wants_json(request):
+        as_json = wants_json(request) and not background
+        spec = await tool_spec(engine, request, background=background, as_json=as_json)
+        if not background and not as_json:
             return await stream_run(engine, request, spec)
         record = await started(engine, request, spec)
         if not background:
@@ -207,11 +236,11 @@ class Routes:
     async def stop_run(self, request: Request) -> Response:
         record = await self._engine.find(request, path_id(request, "run"))
         stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
-        if not record.over:
+        status = 200 if record.over else 202
+        if not record.over or record.status == "interrupted":
             stopped = StopRequest(record.key, "user", stop.reason)
             record = await self._engine.supervisor.stop(stopped) or record
-            return JSON(record.to_wire(), status_code=202)
-        return JSON(record.to_wire())
+        return JSON(record.to_wire(), status_code=status)
 
     async def stop_call(self, request: Request) -> Response:
         record = await self._engine.find(request, path_id(request, "run"))
@@ -225,6 +254,56 @@ class Routes:
         record = await self._engine.supervisor.stop(stopped) or record
         return JSON(record.to_wire(), status_code=202)
 
+    # -- detach --
+
+    async def detach_run(self, request: Request) -> Response:
+        record = await self._engine.find(request, path_id(request, "run"))
+        parse_body(Input, await read_body(request, MAX_SMALL_BODY))
+        return await detach_all(self._engine, record)
+
+    async def detach_call(self, request: Request) -> Response:
+        record, call_id = await self._call_of(request)
+        parse_body(Input, await read_body(request, MAX_SMALL_BODY))
+        return await detach_one(self._engine, record, call_id)
+
+    async def _call_of(self, request: Request) -> tuple[RunRecord, str]:
+        record = await self._engine.find(request, path_id(request, "run"))
+        call = record.call(path_id(request, "call"))
+        if call is None:
+            raise unknown("call")
+        return record, call.call_id
+
+    # -- answers --
+
+    async def input(self, request: Request) -> Response:
+        engine = self._engine
+        record = await engine.find(request, path_id(request, "run"))
+        given, _ = parse_body(AnswerInput, await read_body(request, engine.settings.max_body_bytes))
+        await answer_question(engine, record, given, await engine.session_tools(identify(request)))
+        return await self._accepted(record)
+
+    async def claim_call(self, request: Request) -> Response:
+        record, call_id = await self._call_of(request)
+        given, _ = parse_body(ClaimInput, await read_body(request, MAX_SMALL_BODY))
+        return JSON(await claim_call(self._engine, record, call_id, given))
+
+    async def pause_call(self, request: Request) -> Response:
+        record, call_id = await self._call_of(request)
+        given, _ = parse_body(WaitingInput, await read_body(request, MAX_SMALL_BODY))
+        await pause_call(self._engine, record, call_id, given)
+        return await self._accepted(record)
+
+    async def answer_call(self, request: Request) -> Response:
+        record, call_id = await self._call_of(request)
+        body = await read_body(request, self._engine.settings.max_result_bytes + MAX_SMALL_BODY)
+        given, _ = parse_body(ResultInput, body)
+        _check_output(given)
+        await answer_call(self._engine, record, call_id, given)
+        return await self._accepted(record)
+
+    async def _accepted(self, record: RunRecord) -> Response:
+        return JSON((await self._engine.store.get(record.key) or record).to_wire(), status_code=202)
+
     # -- operation --
 
     async def healthz(self, request: Request) -> Response:
@@ -234,3 +313,12 @@ class Routes:
         if self._engine.supervisor.draining:
             return JSON({"status": "draining"}, status_code=503)
         return JSON({"status": "ready"})
+
+
+def _check_output(given: ResultInput) -> None:
+    if given.output is not None:
+        try:
+            ToolOutput.from_wire(given.output)
+        except ValueError as error:
+            message = f"output: {error}"
+            raise RequestError(message, details=[{"field": "output", "message": str(error)}]) from None

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.requests import HTTPConnection
 
 from gateway.errors import RequestError
-from gateway.execution.context import AuthContext, Caller, TraceContext
+from gateway.execution.caller import AuthContext, Caller, TraceContext
 
 __all__ = ["AUTH", "COOKIE", "SHOWN_HEADERS", "Identity", "caller", "identify", "new_session"]
 

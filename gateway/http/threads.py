@@ -11,10 +11,11 @@ from gateway.http.engine import Engine
 from gateway.http.requests import unknown
 from gateway.http.sessions import identify
 from gateway.run.fold import MessageFold
+from gateway.run.questions import Note
 from gateway.run.records import RunRecord
 from gateway.wire.codec import decode
 
-__all__ = ["runs_of_thread", "thread_view", "ui_messages"]
+__all__ = ["known_thread", "last_interrupts", "messages_of", "runs_of_thread", "thread_view", "ui_messages"]
 
 PAGE = 200
 
@@ -52,8 +53,26 @@ async def thread_view(engine: Engine, thread_id: str, runs: list[RunRecord]) -> 
         "threadId": thread_id,
         "messages": await messages_of(engine, runs),
         "activeRuns": active,
-        "interrupts": [],
+        "interrupts": [
+            {**asked, "runId": run.key.run_id} for run in runs for asked in await open_interrupts(engine, run)
+        ],
     }
+
+
+async def open_interrupts(engine: Engine, run: RunRecord) -> list[dict[str, Any]]:
+    """The AG-UI interrupts of a run that nobody has answered yet."""
+    if run.status != "interrupted" or run.outcome is None:
+        return []
+    unanswered = {question.interrupt_id for question in await engine.store.questions(run.key) if question.open}
+    return [asked for asked in run.outcome["interrupts"] if asked["id"] in unanswered]
+
+
+async def last_interrupts(engine: Engine, runs: list[RunRecord]) -> dict[str, Any] | None:
+    """The open interrupts of the newest run that has some, in TanStack's form."""
+    for run in reversed(runs):
+        if pending := await open_interrupts(engine, run):
+            return {"runId": run.key.run_id, "pending": pending}
+    return None
 
 
 async def messages_of(engine: Engine, runs: list[RunRecord]) -> list[dict[str, Any]]:
@@ -66,7 +85,16 @@ async def messages_of(engine: Engine, runs: list[RunRecord]) -> list[dict[str, A
         async for data in _log_so_far(engine, run):
             events: list[Any] = [decode(match[1]) for match in _FRAME.finditer(data)]
             fold.feed(events)
+    if runs and (owner := runs[0].key.owner) is not None:
+        told = {message["id"] for message in fold.messages}
+        notes = await engine.store.notes(owner, runs[0].thread_id)
+        fold.add(note_message(note) for note in notes if note.message_id not in told)
     return fold.messages
+
+
+def note_message(note: Note) -> dict[str, Any]:
+    """A note about a background job as a message of the conversation."""
+    return {"id": note.message_id, "role": "assistant", "content": note.text}
 
 
 async def _log_so_far(engine: Engine, run: RunRecord) -> Any:

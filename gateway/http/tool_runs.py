@@ -6,6 +6,7 @@ import secrets
 import uuid
 from functools import partial
 
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 
 from gateway.errors import GatewayError, InvalidArguments, NotFound, RequestError
@@ -17,6 +18,7 @@ from gateway.execution.tools import Tool
 from gateway.http.engine import Engine
 from gateway.http.requests import read_body
 from gateway.http.responses import REQUEST_ID
+from gateway.http.resume import Resumed, resumed
 from gateway.http.run_start import run_key
 from gateway.http.sessions import caller, identify
 from gateway.settings import Settings
@@ -25,7 +27,7 @@ from gateway.wire.inputs import ToolRunInput, fingerprint, parse_body
 __all__ = ["tool_spec"]
 
 
-async def tool_spec(engine: Engine, request: Request, *, background: bool) -> RunSpec:
+async def tool_spec(engine: Engine, request: Request, *, background: bool, as_json: bool = False) -> RunSpec:
     """The run that the request asks for; refusals come before anything has started."""
     identity = identify(request)
     name = request.path_params["tool"]
@@ -44,17 +46,25 @@ async def tool_spec(engine: Engine, request: Request, *, background: bool) -> Ru
         raise
     if tool is None and await engine.store.get(key) is None:
         raise missing  # a run that is kept is joined although its tool has gone since, for it may have hidden itself
-    _check(known, body, background=background)
+    resume = None
+    if body.resume and await engine.store.get(key) is None:  # a run that is kept has its answers
+        resume = await resumed(engine, key.owner, key.run_id, body.thread_id, body.resume, tools)
+        _check_same(body, name, resume)
+    _check(known, body, background=background, resumes=bool(body.resume))
     who = caller(request, identity, request.scope[REQUEST_ID])
-    call_id = body.tool_call_id or f"call_{secrets.token_urlsafe(9)}"
+    call_id = _call_id(body, resume)
     timeout = _timeout(engine.settings, known, body.timeout)
 
     def prepare(run: LiveRun) -> None:
-        Call(run, call_id, name, tool, body.arguments, timeout)
+        if resume is None:
+            Call(run, call_id, name, tool, body.arguments, timeout)
+        else:  # whoever follows the conversation has the call already, in the message that it made
+            resume.apply(Call(run, call_id, name, tool, {}, timeout, parent_message_id=call_id, held=True))
 
+    thread_id = body.thread_id or (str(uuid.uuid4()) if resume is None else resume.record.thread_id)
     return RunSpec(
         key=key,
-        thread_id=body.thread_id or str(uuid.uuid4()),
+        thread_id=thread_id,
         agent="tools",
         fingerprint=fingerprint(f"tools/{name}", parsed),
         caller=who,
@@ -65,10 +75,35 @@ async def tool_spec(engine: Engine, request: Request, *, background: bool) -> Ru
         on_disconnect=body.on_disconnect,
         disconnect_grace=body.disconnect_grace,
         tools=tools,
+        channel="json" if as_json else "open",
+        answers=None if resume is None else resume.answers,
     )
 
 
-def _check(tool: Tool, body: ToolRunInput, *, background: bool) -> None:
+def _call_id(body: ToolRunInput, resume: Resumed | None) -> str:
+    """A call that is made again keeps its id: its answers are kept under it."""
+    if resume is not None:
+        return next(iter(resume.answered))
+    return body.tool_call_id or f"call_{secrets.token_urlsafe(9)}"
+
+
+def _check_same(body: ToolRunInput, name: str, resume: Resumed) -> None:
+    """What was asked about is what runs: a resume may repeat the call, and not change it."""
+    (call_id, question), *more = resume.answered.items()
+    if more or question.tool_name != name:
+        message = f"resume: these questions are not of one call of {name!r}."
+        raise RequestError(message, details=[{"field": "resume", "message": "not of one call of this tool"}])
+    for field, given, known in (
+        ("arguments", body.arguments, dict(question.arguments)),
+        ("tool_call_id", body.tool_call_id, call_id),
+    ):
+        if field in body.model_fields_set and given != known:
+            shown = to_camel(field)
+            message = f"{shown} differs from the call that is resumed; leave it out."
+            raise RequestError(message, details=[{"field": shown, "message": "differs from the call's"}])
+
+
+def _check(tool: Tool, body: ToolRunInput, *, background: bool, resumes: bool) -> None:
     """Refuses what the tool does not do, and arguments that do not fit it."""
     if background and tool.task_support == "forbidden":
         raise RequestError(f'"{tool.name}" does not run in the background.', code="task_forbidden")
@@ -80,7 +115,8 @@ def _check(tool: Tool, body: ToolRunInput, *, background: bool) -> None:
             f'Arguments of "{tool.name}" must be a JSON object.',
             details=[{"field": "arguments", "message": "must be a JSON object"}],
         )
-    tool.validate(body.arguments)
+    if not resumes:
+        tool.validate(body.arguments)
 
 
 def _timeout(settings: Settings, tool: Tool, wish: float | None) -> float:

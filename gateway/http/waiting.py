@@ -34,6 +34,10 @@ async def output_of(engine: Engine, request: Request, key: RunKey) -> Response:
         if live is not None:
             live.viewer_left()
     record = await engine.store.get(key)
+    if record is not None and record.outcome is not None and record.status == "interrupted":
+        asked = record.outcome["interrupts"]
+        shown = {"runId": key.run_id, "toolCallId": record.calls[0].call_id}
+        return JSON({"status": "interrupted", "interrupts": asked, **shown})
     if record is None or record.result is None:
         raise GatewayError("The run ended without a result; the gateway's log says why.")
     return JSON(decode(record.result))

@@ -36,7 +36,8 @@ def iso(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One tool call; `status` is `pending`, `running` or one of the outcomes of contract 5.1.
+    """One tool call; `status` is `pending`, `running`, `waiting` or one of the outcomes of contract 5.1. A call that
+    has ended its run with an AG-UI interrupt is `interrupted` too; the run's `outcome` has its question.
 
     `open` says that its TOOL_CALL_START is in the log and its TOOL_CALL_RESULT is not: what a survivor must close.
     """
@@ -67,7 +68,7 @@ class CallRecord:
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run. `status` is a state of `run.state`; `result` is the JSON of a `/tools` run's output, `messages`
-    that of the history which an agent's request brought."""
+    that of the history which an agent's request brought. `background`: a call that was detached goes on in it."""
 
     key: RunKey
     thread_id: str
@@ -85,6 +86,7 @@ class RunRecord:
     result: bytes | None = None
     messages: bytes | None = None
     stop_requested: str | None = None
+    background: bool = False
 
     @property
     def over(self) -> bool:

@@ -66,10 +66,28 @@ class Stage:
         data = one_line(b"".join(pieces))  # type: ignore[arg-type]  # no None is left
         return Batch(data, count, waiting // PIECES - count)
 
+    def withdraw(self, tails: Collection[bytes]) -> list[bytes | None]:
+        """Takes out the events with these tails: those of a call that has moved to another run."""
+        waiting = len(self.pieces)
+        pieces = self.pieces[:waiting]
+        kept = _without(pieces, tails)
+        if len(kept) == waiting:
+            return []
+        self.pieces[:waiting] = kept
+        return _only(pieces, tails)
+
 
 def _without(pieces: list[bytes | None], closed: Collection[bytes]) -> list[bytes | None]:
-    kept: list[bytes | None] = []
+    return _picked(pieces, lambda tail: tail not in closed)
+
+
+def _only(pieces: list[bytes | None], tails: Collection[bytes]) -> list[bytes | None]:
+    return _picked(pieces, lambda tail: tail in tails)
+
+
+def _picked(pieces: list[bytes | None], wanted: Callable[[bytes | None], bool]) -> list[bytes | None]:
+    picked: list[bytes | None] = []
     for start in range(0, len(pieces), PIECES):
-        if pieces[start + PIECES - 1] not in closed:
-            kept += pieces[start : start + PIECES]
-    return kept
+        if wanted(pieces[start + PIECES - 1]):
+            picked += pieces[start : start + PIECES]
+    return picked

@@ -12,7 +12,7 @@ The machine is pure: time comes in as Unix seconds, frames come out as bytes. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -144,9 +144,14 @@ class RunMachine:
         value = {"reason": reason} if message is None else {"reason": reason, "message": message}
         return self._write(events.custom(_ms(now), "run.stopping", value))
 
-    def finish(self, now: float, result: Mapping[str, Any] | None = None) -> list[bytes]:
-        """RUN_FINISHED, success."""
-        return self._finish(Act.FINISH, now, {"type": "success"}, result)
+    def finish(
+        self, now: float, result: Mapping[str, Any] | None = None, pending_call_ids: Sequence[str] = ()
+    ) -> list[bytes]:
+        """RUN_FINISHED, success; `pending_call_ids`: calls that are left for the frontend to run."""
+        outcome: dict[str, Any] = {"type": "success"}
+        if pending_call_ids:
+            outcome["pendingToolCallIds"] = list(pending_call_ids)
+        return self._finish(Act.FINISH, now, outcome, result)
 
     def cancel(self, now: float, result: Mapping[str, Any] | None = None) -> list[bytes]:
         """RUN_FINISHED, cancelled: the person's Stop. Of an interrupted run: only its record changes."""
@@ -156,9 +161,9 @@ class RunMachine:
             return []
         return self._finish(Act.CANCEL, now, {"type": "cancelled"}, result)
 
-    def interrupt(self, now: float, interrupts: list[Mapping[str, Any]]) -> list[bytes]:
+    def interrupt(self, now: float, interrupts: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """RUN_FINISHED, interrupt: the run can be resumed with answers."""
-        return self._finish(Act.INTERRUPT, now, {"type": "interrupt", "interrupts": interrupts}, None)
+        return self._finish(Act.INTERRUPT, now, {"type": "interrupt", "interrupts": list(interrupts)}, None)
 
     def fail(self, now: float, code: str, message: str) -> list[bytes]:
         """RUN_ERROR."""

@@ -12,27 +12,31 @@ The promises, in the words that tests use:
   end. A cursor whose frames are gone gets `CursorExpired`; read on in spite of it, it goes on with what is left.
 - **Stop is state.** A Stop request is kept with the run until it is over; the message to the owning worker only saves
   time, and may be lost.
+- **Questions change by compare and swap,** several of one run together or not at all: of two answers, or an answer and
+  a Stop, exactly one counts. The owning worker gets a message, which only saves time.
+- **A note is told once.** `take_notes` gives a note to one run only, and to that one again if it asks again.
 
 Times are the store's own (Unix seconds), so that workers need not agree on a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
+from gateway.run.questions import Note, Question
 from gateway.run.records import RunKey, RunRecord
 
 __all__ = [
-    "Answer",
     "Bounds",
     "Created",
     "Follower",
     "Lease",
+    "Message",
     "Page",
-    "Question",
+    "QuestionChanged",
     "RunWriter",
     "StopRequest",
     "Store",
@@ -81,26 +85,15 @@ class StopRequest:
     call_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a person answered: `resolved` with a payload, or `cancelled`."""
+class QuestionChanged(NamedTuple):
+    """A question of a run was answered, closed, or claimed by a page."""
 
-    status: str
-    payload: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Something a call asked a person; `answer` is set once, by whoever answers first."""
-
+    key: RunKey
     interrupt_id: str
-    call_id: str
-    key: str
-    reason: str
-    message: str | None = None
-    response_schema: Mapping[str, Any] | None = None
-    expires_at: float | None = None
-    answer: Answer | None = None
+
+
+# What a worker hears about its runs.
+Message = StopRequest | QuestionChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +159,9 @@ class Store(Protocol):
 
     # runs
     async def create(self, record: RunRecord, fingerprint: bytes, worker: str) -> Created: ...
+    async def discard(self, lease: Lease) -> None:
+        """Forgets a run that was created and has no event yet."""
+
     async def get(self, key: RunKey) -> RunRecord | None: ...
     async def append(
         self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None
@@ -186,7 +182,7 @@ class Store(Protocol):
     # Stop
     async def request_stop(self, request: StopRequest) -> RunRecord | None: ...
     async def stop_requests(self, key: RunKey) -> list[StopRequest]: ...
-    def stops(self, worker: str) -> AsyncIterator[StopRequest]: ...
+    def messages(self, worker: str) -> AsyncIterator[Message]: ...
 
     # leases
     async def renew(self, worker: str) -> None: ...
@@ -194,9 +190,31 @@ class Store(Protocol):
     async def take_over(self, key: RunKey, worker: str) -> Lease | None: ...
 
     # questions
-    async def ask(self, lease: Lease, question: Question) -> None: ...
+    async def ask(self, lease: Lease, question: Question) -> None:
+        """Keeps a question of the run; one with this id that is there already stays as it is."""
+
     async def questions(self, key: RunKey) -> list[Question]: ...
-    async def answer(self, key: RunKey, interrupt_id: str, answer: Answer) -> Question | None: ...
+    async def find_question(self, interrupt_id: str) -> tuple[RunKey, Question] | None:
+        """The question and the run it belongs to, whoever owns it."""
+
+    async def replace_questions(self, key: RunKey, changes: Sequence[tuple[Question, Question]]) -> bool:
+        """Compare and swap, `(old, new)` each: all of them, or none when one is not as it was."""
+
+    async def cancel_interrupted(self, key: RunKey) -> RunRecord | None:
+        """Stop of an interrupted run that nobody has resumed: its questions are closed, the record is cancelled.
+
+        Any other run stays as it is. Returns the record as it is now.
+        """
+
+    # notes of background jobs, by owner and thread
+    async def add_note(self, owner: str, thread_id: str, note: Note) -> None:
+        """Keeps a note; a second one of the same job changes nothing."""
+
+    async def notes(self, owner: str, thread_id: str) -> list[Note]:
+        """All notes of the thread, told or not, oldest first."""
+
+    async def take_notes(self, owner: str, thread_id: str, run_id: str) -> list[Note]:
+        """The notes for this run to tell: those that no other run has taken."""
 
     # visibility and tickets
     async def visibility(self, session: str) -> Visibility: ...

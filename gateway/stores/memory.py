@@ -18,7 +18,7 @@ from gateway.errors import Conflict, Fenced, NotFound, StoreError, Unavailable
 from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
-from gateway.stores.base import Bounds, Created, Lease, Page, StopRequest
+from gateway.stores.base import Bounds, Created, Lease, Message, Page, QuestionChanged, StopRequest
 from gateway.stores.feed import Feed, FeedFollower
 from gateway.stores.memory_state import MemoryState
 
@@ -77,7 +77,7 @@ class MemoryWriter:
             self._entry.on_trim = None  # it holds the whole live run: calls, arguments, results
             self._feed.close()
             self._store.account(self._entry)
-            self._store.ended(record.key)
+            self._store.ended(record)
 
     async def flush(self) -> None:
         # Nothing to store, but the way to give way in a tight loop (contract 2.2).
@@ -93,16 +93,18 @@ class MemoryWriter:
 
 
 class MemoryStore(MemoryState):
-    """Runs in dictionaries; questions, visibility and tickets are in `MemoryState`."""
+    """Runs in dictionaries; questions, notes, visibility and tickets are in `MemoryState`."""
 
     def __init__(self, settings: Settings | None = None, *, clock: Callable[[], float] = time) -> None:
         self._settings = settings or Settings()
-        super().__init__(self._settings.session_ttl, clock)
+        super().__init__(self._settings.session_ttl, self._settings.interrupt_ttl, clock)
         self._runs: dict[RunKey, Entry] = {}
         self._threads: dict[str, dict[str, None]] = {}
+        # Each in the order in which they ended; those that wait for an answer are kept for longer.
         self._ended: OrderedDict[RunKey, None] = OrderedDict()
+        self._interrupted: OrderedDict[RunKey, None] = OrderedDict()
         self._bytes = 0
-        self._subscribers: dict[str, asyncio.Queue[StopRequest]] = {}
+        self._subscribers: dict[str, asyncio.Queue[Message]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,6 +136,11 @@ class MemoryStore(MemoryState):
         if record.key.owner is not None:
             self._threads.setdefault(record.key.owner, {})[record.key.run_id] = None
         return Created(record, Lease(record.key, worker, 1))
+
+    async def discard(self, lease: Lease) -> None:
+        entry = self._runs.get(lease.key)
+        if entry is not None and entry.feed.log.last == 0:
+            self._forget(lease.key)
 
     async def get(self, key: RunKey) -> RunRecord | None:
         self.sweep()
@@ -201,10 +208,23 @@ class MemoryStore(MemoryState):
         entry = self._runs.get(key)
         return [] if entry is None else list(entry.stops)
 
-    async def stops(self, worker: str) -> AsyncIterator[StopRequest]:
+    async def messages(self, worker: str) -> AsyncIterator[Message]:
         queue = self._subscribers.setdefault(worker, asyncio.Queue())
         while True:
             yield await queue.get()
+
+    def changed(self, key: RunKey, interrupt_id: str) -> None:
+        entry = self._runs.get(key)
+        if entry is not None and (queue := self._subscribers.get(entry.worker)):
+            queue.put_nowait(QuestionChanged(key, interrupt_id))
+
+    async def cancel_interrupted(self, key: RunKey) -> RunRecord | None:
+        entry = self._runs.get(key)
+        if entry is None:
+            return None
+        if entry.record.status == "interrupted" and self.close_questions(key):
+            entry.record = replace(entry.record, status="cancelled", outcome={"type": "cancelled"}, reason="user")
+        return entry.current()
 
     # -- leases: one process, so a worker is alive as long as the store is --
 
@@ -225,17 +245,22 @@ class MemoryStore(MemoryState):
     # -- retention --
 
     def sweep(self) -> None:
-        """Forgets the runs that ended more than `run_ttl` ago."""
-        horizon = self._clock() - self._settings.run_ttl
-        while self._ended:
-            key = next(iter(self._ended))
+        """Forgets the runs that ended more than `run_ttl` ago, and interrupted ones whose answer is overdue by that."""
+        settings, now = self._settings, self._clock()
+        self._forget_before(self._ended, now - settings.run_ttl)
+        self._forget_before(self._interrupted, now - settings.run_ttl - settings.interrupt_ttl)
+
+    def _forget_before(self, ended: OrderedDict[RunKey, None], horizon: float) -> None:
+        while ended:
+            key = next(iter(ended))
             ended_at = self._runs[key].record.ended_at
             if ended_at is None or ended_at > horizon:
                 return
             self._forget(key)
 
-    def ended(self, key: RunKey) -> None:
-        self._ended[key] = None
+    def ended(self, record: RunRecord) -> None:
+        ended = self._interrupted if record.status == "interrupted" else self._ended
+        ended[record.key] = None
 
     def account(self, entry: Entry) -> None:
         """Counts what a run has grown, and trims it to the limits of one run."""
@@ -261,8 +286,8 @@ class MemoryStore(MemoryState):
     def _make_room(self) -> bool:
         """Finished runs go first, oldest first; then the largest live one is trimmed. True when it is enough."""
         limit = self._settings.max_store_bytes
-        while self._bytes > limit and self._ended:
-            self._forget(next(iter(self._ended)))
+        while self._bytes > limit and (ended := self._ended or self._interrupted):
+            self._forget(next(iter(ended)))
         if self._bytes > limit and self._runs:
             largest = max(self._runs.values(), key=lambda entry: entry.feed.log.size)
             log = largest.feed.log
@@ -281,6 +306,7 @@ class MemoryStore(MemoryState):
     def _forget(self, key: RunKey) -> None:
         entry = self._runs.pop(key)
         self._ended.pop(key, None)
+        self._interrupted.pop(key, None)
         self.forget(key)
         if key.owner is not None:
             ids = self._threads[key.owner]

@@ -1,13 +1,14 @@
-"""The small things that belong to runs and sessions, kept in dictionaries: questions, visibility, tickets."""
+"""The small things that belong to runs and sessions, kept in dictionaries: questions, notes, visibility, tickets."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from gateway.run.questions import Note, Question
 from gateway.run.records import RunKey
-from gateway.stores.base import Answer, Lease, Question, Ticket, Visibility
+from gateway.stores.base import Lease, Ticket, Visibility
 
 __all__ = ["MemoryState"]
 
@@ -17,33 +18,78 @@ NO_RULE = Visibility()
 class MemoryState:
     """The part of `MemoryStore` that has no log."""
 
-    def __init__(self, session_ttl: float, clock: Callable[[], float]) -> None:
+    def __init__(self, session_ttl: float, note_ttl: float, clock: Callable[[], float]) -> None:
         self._session_ttl = session_ttl
+        self._note_ttl = note_ttl
         self._clock = clock
         self._questions: dict[RunKey, dict[str, Question]] = {}
+        self._asked_by: dict[str, RunKey] = {}
+        self._notes: dict[tuple[str, str], dict[str, Note]] = {}
         self._visibility: OrderedDict[str, tuple[Visibility, float]] = OrderedDict()
         self._tickets: dict[str, Ticket] = {}
         self._run_tickets: dict[RunKey, list[str]] = {}
 
     async def ask(self, lease: Lease, question: Question) -> None:
         self._questions.setdefault(lease.key, {}).setdefault(question.interrupt_id, question)
+        self._asked_by[question.interrupt_id] = lease.key
 
     async def questions(self, key: RunKey) -> list[Question]:
         return list(self._questions.get(key, {}).values())
 
-    async def answer(self, key: RunKey, interrupt_id: str, answer: Answer) -> Question | None:
-        """Stores the first answer. Returns the question as it is now (another answer: somebody was first)."""
-        question = self._questions.get(key, {}).get(interrupt_id)
-        if question is not None and question.answer is None:
-            question = replace(question, answer=answer)
-            self._questions[key][interrupt_id] = question
-        return question
+    async def find_question(self, interrupt_id: str) -> tuple[RunKey, Question] | None:
+        key = self._asked_by.get(interrupt_id)
+        return None if key is None else (key, self._questions[key][interrupt_id])
+
+    async def replace_questions(self, key: RunKey, changes: Sequence[tuple[Question, Question]]) -> bool:
+        asked = self._questions.get(key, {})
+        if any(asked.get(old.interrupt_id) != old for old, _ in changes):
+            return False
+        for _, new in changes:
+            asked[new.interrupt_id] = new
+            self.changed(key, new.interrupt_id)
+        return True
+
+    def changed(self, key: RunKey, interrupt_id: str) -> None:
+        """Hook: tells the worker that runs it."""
+
+    def close_questions(self, key: RunKey) -> bool:
+        """Closes what is still open; false when nothing was."""
+        asked = self._questions.get(key, {})
+        found = [question for question in asked.values() if question.open]
+        for question in found:
+            asked[question.interrupt_id] = replace(question, closed=True)
+        return bool(found)
 
     def forget(self, key: RunKey) -> None:
         """Drops what belongs to a run that is no more."""
-        self._questions.pop(key, None)
+        for interrupt_id in self._questions.pop(key, ()):
+            if self._asked_by.get(interrupt_id) == key:  # it may have moved on, with a call, to another run
+                del self._asked_by[interrupt_id]
         for digest in self._run_tickets.pop(key, ()):
             del self._tickets[digest]
+
+    async def add_note(self, owner: str, thread_id: str, note: Note) -> None:
+        self._forget_notes()
+        self._notes.setdefault((owner, thread_id), {}).setdefault(note.run_id, note)
+
+    async def notes(self, owner: str, thread_id: str) -> list[Note]:
+        self._forget_notes()
+        return sorted(self._notes.get((owner, thread_id), {}).values(), key=lambda note: note.ended_at)
+
+    async def take_notes(self, owner: str, thread_id: str, run_id: str) -> list[Note]:
+        mine = [note for note in await self.notes(owner, thread_id) if note.delivered_to in (None, run_id)]
+        kept = self._notes.get((owner, thread_id), {})
+        for note in mine:
+            kept[note.run_id] = replace(note, delivered_to=run_id)
+        return [kept[note.run_id] for note in mine]
+
+    def _forget_notes(self) -> None:
+        horizon = self._clock() - self._note_ttl
+        for place, notes in list(self._notes.items()):
+            for run_id in [run_id for run_id, note in notes.items() if note.ended_at < horizon]:
+                del notes[run_id]
+            if not notes:
+                del self._notes[place]
 
     async def visibility(self, session: str) -> Visibility:
         """The session's rules; asking keeps them alive for another `session_ttl`."""

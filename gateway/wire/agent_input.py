@@ -1,6 +1,6 @@
 """`RunAgentInput` as the gateway takes it: the official model, our ids, and the options under `forwardedProps.gateway`.
 
-Pure. Source: contract 3 (agent `tools`), 4.2, 5.3.
+Pure. Source: contract 3 (agent `tools`), 4.2, 5.3, 5.5, 5.6.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ag_ui.core import AssistantMessage, RunAgentInput, ToolCall, ToolMessage
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from gateway.errors import RequestError
 from gateway.wire.codec import decode
-from gateway.wire.inputs import MAX_ID, Input, Seconds, fingerprint, refuse, valid_id
+from gateway.wire.inputs import MAX_ID, Input, ResumeEntry, ResumeInput, Seconds, fingerprint, refuse, valid_id
 
 __all__ = ["AgentInput", "GatewayProps", "PendingCall", "parse_agent_input"]
 
@@ -28,6 +28,12 @@ class GatewayProps(Input):
 
     on_disconnect: Literal["continue", "cancel"] | None = None
     disconnect_grace: Seconds | None = None
+    input: Literal["interrupt", "open"] | None = Field(
+        None, description="Whether a question ends the run, to be resumed, or is asked while it goes on."
+    )
+    page_tools: bool = Field(
+        False, description="Whether the client's own tools run inside the run, by a page that claims them."
+    )
 
 
 class PendingCall(NamedTuple):
@@ -44,18 +50,28 @@ class AgentInput(NamedTuple):
     """A validated request, what was parsed from it, and its options.
 
     `wire` is the request under its wire names, whichever of the two spellings of the official models it came in.
+    `resume` are the answers that the run goes on with, none twice.
     """
 
     input: RunAgentInput
     parsed: dict[str, Any]
     wire: dict[str, Any]
     props: GatewayProps
+    resume: list[ResumeEntry]
 
     @property
     def forwarded_props(self) -> dict[str, Any]:
         """`forwardedProps` as the client sent it, an object or nothing."""
         props = self.wire.get("forwardedProps")
         return props if isinstance(props, dict) else {}
+
+    @property
+    def client_tools(self) -> dict[str, dict[str, Any]]:
+        """The tools that the client brings, as it sent them, by name; of several of one name the first."""
+        found: dict[str, dict[str, Any]] = {}
+        for tool in self.wire.get("tools") or ():
+            found.setdefault(tool["name"], tool)
+        return found
 
     def pending_calls(self) -> Iterator[PendingCall]:
         """The unanswered calls of the last assistant message; an id used twice becomes `<id>~2`.
@@ -143,7 +159,17 @@ def parse_agent_input(body: bytes) -> AgentInput:
         props = GatewayProps.model_validate({} if options is None else options)
     except ValidationError as error:
         raise refuse(error, "forwardedProps.gateway.") from None
-    return AgentInput(agent_input, parsed, wire, props)
+    return AgentInput(agent_input, parsed, wire, props, resume_of(agent_input))
+
+
+def resume_of(agent_input: RunAgentInput) -> list[ResumeEntry]:
+    """The answers of the official model under our rules; `RequestError` names the entry that breaks one."""
+    fields = {"interrupt_id", "status", "payload", "metadata"}  # AG-UI lets others pass
+    entries = [entry.model_dump(by_alias=True, include=fields) for entry in agent_input.resume or ()]
+    try:
+        return ResumeInput.model_validate({"resume": entries}).resume or []
+    except ValidationError as error:
+        raise refuse(error) from None
 
 
 def check_id(field: str, value: str) -> None:

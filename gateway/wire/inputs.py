@@ -17,11 +17,17 @@ from gateway.wire.codec import decode
 
 __all__ = [
     "MAX_ID",
+    "AnswerInput",
+    "ClaimInput",
     "Input",
+    "ResultInput",
+    "ResumeEntry",
+    "ResumeInput",
     "Seconds",
     "StopInput",
     "TicketInput",
     "ToolRunInput",
+    "WaitingInput",
     "fingerprint",
     "parse_body",
     "refuse",
@@ -30,6 +36,7 @@ __all__ = [
 
 MAX_ID = 200
 MAX_DETAILS = 50  # a body can be wrong in a million places; nobody reads more
+MAX_MESSAGE = 1_000  # characters of what a client says to people
 
 
 def valid_id(value: str) -> str:
@@ -42,6 +49,8 @@ def valid_id(value: str) -> str:
 
 
 Id = Annotated[str, AfterValidator(valid_id)]
+# An id that somebody else has made, and that stands in no path: of an agent's interrupt, or of a claim.
+Token = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -51,8 +60,37 @@ class Input(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
 
 
-class ToolRunInput(Input):
-    """Body of `POST /tools/{name}`; `arguments` stays as it is for the tool to validate."""
+class ResumeEntry(Input):
+    """The answer to one question that ended a run, as AG-UI has it; `metadata` is accepted and means nothing here."""
+
+    interrupt_id: Token
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+    metadata: dict[str, Any] | None = None
+
+
+def distinct(entries: list[ResumeEntry]) -> list[ResumeEntry]:
+    """The same entries; `ValueError` for a question that is answered twice."""
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.interrupt_id in seen:
+            raise ValueError(f"must not name the interrupt {entry.interrupt_id!r} twice")
+        seen.add(entry.interrupt_id)
+    return entries
+
+
+class ResumeInput(Input):
+    """What bodies that start a run share: the answers it goes on with."""
+
+    resume: Annotated[list[ResumeEntry], AfterValidator(distinct)] | None = None
+
+
+class ToolRunInput(ResumeInput):
+    """Body of `POST /tools/{name}`; `arguments` stays as it is for the tool to validate.
+
+    `"arguments" in body.model_fields_set` tells arguments that were sent from those that were not: a resume without
+    them runs the call with those it had, one with `{}` says that there are none.
+    """
 
     arguments: Any = Field(default_factory=dict)
     thread_id: Id | None = None
@@ -64,6 +102,34 @@ class ToolRunInput(Input):
     parent_run_id: Id | None = None
 
 
+class AnswerInput(Input):
+    """Body of `POST /runs/{runId}/input`: the answer to a question of a run that is open."""
+
+    interrupt_id: Token
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+
+
+class ClaimInput(Input):
+    """Body of `POST …/claim`: empty, or the claim to renew."""
+
+    claim_id: Token | None = None
+
+
+class WaitingInput(Input):
+    """Body of `POST …/waiting`: the page that runs the tool waits for a person."""
+
+    claim_id: Token
+    message: str | None = Field(None, max_length=MAX_MESSAGE)
+
+
+class ResultInput(Input):
+    """Body of `POST …/result`: what the page's tool came to; `null`: the page navigated away, nobody knows."""
+
+    claim_id: Token
+    output: dict[str, Any] | None
+
+
 class TicketInput(Input):
     """Body of `POST /runs/{runId}/ticket`: empty or `{"use"?: "follow" | "share"}`."""
 
@@ -73,7 +139,7 @@ class TicketInput(Input):
 class StopInput(Input):
     """Body of the Stop routes: empty or `{"reason"?: text}`."""
 
-    reason: str | None = Field(None, max_length=1_000)
+    reason: str | None = Field(None, max_length=MAX_MESSAGE)
 
 
 Model = TypeVar("Model", bound=Input)

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from gateway.wire.schema_custom import CallStatus
-from gateway.wire.schema_events import RunOutcome, ToolOutput
+from gateway.wire.schema_events import Interrupt, RunOutcome, ToolOutput
 from gateway.wire.schema_models import Schema, Time, Wire, accepted, written
 
 __all__ = ["ANSWERS", "answer_definitions"]
@@ -38,7 +38,7 @@ class ToolCallRecord(Wire):
 
     tool_call_id: str
     tool_name: str
-    status: Literal["pending", "running"] | CallStatus
+    status: Literal["pending", "running", "waiting"] | CallStatus
     started_at: Time | None = Field(None, description="Absent while the call is `pending`.")
     ended_at: Time | None = None
     detached_run_id: str | None = Field(None, description="The run that goes on with it in the background.")
@@ -82,6 +82,51 @@ class StoppedRuns(Wire):
     run_ids: list[str]
 
 
+class InterruptedOutput(Wire):
+    """A call that ended with questions, as a JSON answer: `resume` with their answers runs it again."""
+
+    status: Literal["interrupted"]
+    interrupts: list[Interrupt] = Field(min_length=1)
+    run_id: str
+    tool_call_id: str
+
+
+class Claimed(Wire):
+    """A page has a call of one of its tools to itself, for as long as it renews the claim."""
+
+    claim_id: str
+    expires_in: float = Field(ge=0, description="Seconds.")
+
+
+class Detached(Wire):
+    """A call has moved to the background."""
+
+    status: Literal["accepted"]
+    run_id: str = Field(description="The run that goes on with it.")
+
+
+class DetachedCall(Wire):
+    """One of the calls that moved to the background."""
+
+    tool_call_id: str
+    run_id: str = Field(description="The run that goes on with it.")
+
+
+class DetachedAll(Wire):
+    """The calls of a run that have moved to the background."""
+
+    status: Literal["accepted"]
+    jobs: list[DetachedCall]
+
+
+class DetachRejected(Wire):
+    """Nothing has moved: `reason` is for programs, `error` for people."""
+
+    status: Literal["rejected"]
+    reason: Literal["not_running", "not_detachable"]
+    error: str
+
+
 class ToolAnnotations(Wire):
     """MCP's hints about what a tool does."""
 
@@ -122,13 +167,19 @@ class AgentList(Wire):
     items: list[AgentDescriptor]
 
 
+class ThreadInterrupt(Interrupt):
+    """An open question of a thread, and the run that ended with it."""
+
+    run_id: str
+
+
 class ThreadView(Wire):
     """A conversation as its runs left it."""
 
     thread_id: str
     messages: list[Message]
     active_runs: list[RunRecord]
-    interrupts: list[dict[str, Any]]
+    interrupts: list[ThreadInterrupt]
 
 
 class UIMessage(Wire):
@@ -153,12 +204,19 @@ class ActiveRun(Wire):
     run_id: str
 
 
+class PendingInterrupts(Wire):
+    """The open questions of the run that ended with them; one resume answers all."""
+
+    run_id: str
+    pending: list[Interrupt] = Field(min_length=1)
+
+
 class ThreadState(Wire):
     """A thread as TanStack's client hydrates from it."""
 
     messages: list[UIMessage]
     active_run: ActiveRun | None
-    interrupts: list[dict[str, Any]] | None
+    interrupts: PendingInterrupts | None
 
 
 class IssuedTicket(Wire):
@@ -176,8 +234,13 @@ class Health(Wire):
 
 ANSWERS: tuple[type[Wire], ...] = (
     AgentList,
+    Claimed,
+    DetachRejected,
+    Detached,
+    DetachedAll,
     ErrorAnswer,
     Health,
+    InterruptedOutput,
     IssuedTicket,
     RunList,
     RunRecord,

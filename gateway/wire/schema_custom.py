@@ -55,9 +55,10 @@ class ToolWaiting(OfCall):
 
 
 class ToolResumed(OfCall):
-    """The person has answered, the call goes on."""
+    """The call waits no more: the person has answered, or there is nothing to wait for."""
 
     waited_ms: Count
+    interrupt_id: str | None = Field(None, description="The question that is over; absent for other waits.")
 
 
 class ToolRequested(OfCall):

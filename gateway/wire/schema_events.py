@@ -57,6 +57,9 @@ class SuccessOutcome(Wire):
     """The run came to its own end, whatever its calls ended in."""
 
     type: Literal["success"]
+    pending_tool_call_ids: list[str] | None = Field(
+        None, description="Calls of the client's own tools: the client runs them and starts the next run."
+    )
 
 
 class CancelledOutcome(Wire):

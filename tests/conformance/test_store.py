@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from gateway.errors import Conflict, CursorExpired, Fenced, NotFound, StoreError, Unavailable
+from gateway.run.questions import Answer, Claim, Note, Question
 from gateway.run.records import CallRecord, RunKey
 from gateway.settings import Settings
-from gateway.stores.base import Answer, Follower, Question, RunWriter, StopRequest, Store, Ticket, Visibility
+from gateway.stores.base import Follower, QuestionChanged, RunWriter, StopRequest, Store, Ticket, Visibility
 from tests.conformance.stores import (
     LONG,
     STORES,
@@ -435,7 +436,7 @@ async def test_a_stop_is_kept_although_nobody_hears_of_it(store: Store) -> None:
 
 async def test_a_stop_reaches_the_worker_that_owns_the_run(store: Store) -> None:
     await run_of(store)
-    messages = store.stops("worker-1")
+    messages = store.messages("worker-1")
     hearing = asyncio.ensure_future(anext(messages))
     await asyncio.sleep(0)
     stop = StopRequest(KEY, "user", None, "call-1")
@@ -468,27 +469,158 @@ async def test_a_stop_survives_the_saves_of_the_worker_that_has_not_heard_of_it(
     assert found.stop_requested == "user"
 
 
-# -- questions, visibility, tickets --
+# -- questions --
+
+QUESTION = Question("i-1", "call-1", "tool", 1_700_000_000.0, message="Which?")
+ANSWER = Answer("resolved", {"n": 1})
 
 
-async def test_a_question_is_answered_once(store: Store) -> None:
+async def test_a_question_is_asked_once(store: Store) -> None:
     lease = await run_of(store)
-    question = Question("i-1", "call-1", "input", "input_required", "Which?")
-    await store.ask(lease, question)
-    await store.ask(lease, question)
-    assert await store.questions(KEY) == [question]
-    answers = await asyncio.gather(*(store.answer(KEY, "i-1", Answer("resolved", n)) for n in range(20)))
-    assert len(set(map(repr, answers))) == 1
-    assert answers[0] is not None
-    assert answers[0].answer is not None
-    assert await store.questions(KEY) == [replace(question, answer=answers[0].answer)]
-    await store.ask(lease, question)  # asking again does not take the answer back
-    assert await store.questions(KEY) == [replace(question, answer=answers[0].answer)]
+    await store.ask(lease, QUESTION)
+    await store.ask(lease, QUESTION)
+    assert await store.questions(KEY) == [QUESTION]
+    assert await store.find_question("i-1") == (KEY, QUESTION)
+    answered = replace(QUESTION, answer=ANSWER)
+    assert await store.replace_questions(KEY, [(QUESTION, answered)])
+    await store.ask(lease, QUESTION)  # asking again does not take the answer back
+    assert await store.questions(KEY) == [answered]
+    assert await store.find_question("i-1") == (KEY, answered)
 
 
-async def test_an_answer_to_nothing_is_nothing(store: Store) -> None:
-    assert await store.answer(KEY, "i-1", Answer("cancelled")) is None
+async def test_of_many_answers_exactly_one_counts(store: Store) -> None:
+    await store.ask(await run_of(store), QUESTION)
+    answers = [replace(QUESTION, answer=Answer("resolved", n)) for n in range(20)]
+    swapped = await asyncio.gather(*(store.replace_questions(KEY, [(QUESTION, answer)]) for answer in answers))
+    assert sorted(swapped) == [False] * 19 + [True]
+    assert await store.questions(KEY) == [answers[swapped.index(True)]]
+
+
+async def test_several_questions_change_together_or_not_at_all(store: Store) -> None:
+    lease = await run_of(store)
+    asked = [replace(QUESTION, interrupt_id=f"i-{n}") for n in range(3)]
+    for question in asked:
+        await store.ask(lease, question)
+    first = replace(asked[0], closed=True)
+    assert await store.replace_questions(KEY, [(asked[0], first)])
+    assert not await store.replace_questions(KEY, [(old, replace(old, answer=ANSWER)) for old in asked])
+    assert await store.questions(KEY) == [first, *asked[1:]]
+    pairs = [(old, replace(old, answer=ANSWER)) for old in asked[1:]]
+    assert await store.replace_questions(KEY, pairs)
+    assert await store.questions(KEY) == [first, *(new for _, new in pairs)]
+
+
+async def test_the_worker_of_the_run_hears_of_a_changed_question(store: Store) -> None:
+    await store.ask(await run_of(store), QUESTION)
+    messages = store.messages("worker-1")
+    hearing = asyncio.ensure_future(anext(messages))
+    await asyncio.sleep(0)
+    await store.replace_questions(KEY, [(QUESTION, replace(QUESTION, claim=Claim("c-1")))])
+    async with asyncio.timeout(LONG):
+        assert await hearing == QuestionChanged(KEY, "i-1")
+
+
+async def test_a_question_that_nobody_asked_is_not_answered(store: Store) -> None:
+    assert await store.find_question("i-1") is None
+    assert not await store.replace_questions(KEY, [(QUESTION, replace(QUESTION, answer=ANSWER))])
     assert await store.questions(KEY) == []
+
+
+async def test_a_question_that_moved_to_another_run_is_found_there(store: Store) -> None:
+    await store.ask(await run_of(store), QUESTION)
+    await store.ask(await run_of(store, "job-1"), QUESTION)
+    assert await store.find_question("i-1") == (RunKey("anon:ada", "job-1"), QUESTION)
+
+
+async def test_stop_of_an_interrupted_run_closes_its_questions_and_changes_its_record(store: Store) -> None:
+    lease = await run_of(store)
+    await store.ask(lease, QUESTION)
+    running = await store.cancel_interrupted(KEY)
+    assert running is not None
+    assert running.status == "running"
+    writer = store.writer(lease)
+    writer.save(replace(running, status="interrupted", ended_at=1_700_000_000.0, outcome={"type": "interrupt"}))
+    await writer.flush()
+    for _ in range(2):
+        found = await store.cancel_interrupted(KEY)
+        assert found is not None
+        assert (found.status, found.outcome) == ("cancelled", {"type": "cancelled"})
+    assert [question.open for question in await store.questions(KEY)] == [False]
+    assert await store.cancel_interrupted(RunKey("anon:ada", "unknown")) is None
+
+
+async def test_an_interrupted_run_that_was_resumed_stays_as_it_is(store: Store) -> None:
+    lease = await run_of(store)
+    await store.ask(lease, replace(QUESTION, answer=ANSWER))
+    writer = store.writer(lease)
+    writer.save(replace(record(), status="interrupted", ended_at=1_700_000_000.0))
+    await writer.flush()
+    found = await store.cancel_interrupted(KEY)
+    assert found is not None
+    assert found.status == "interrupted"
+
+
+async def test_an_interrupted_run_is_kept_until_its_answer_is_overdue(open_store: OpenStore, clock: Clock) -> None:
+    store = await open_store(run_ttl=60, interrupt_ttl=600)
+    lease = await run_of(store)
+    await store.ask(lease, QUESTION)
+    writer = store.writer(lease)
+    writer.save(replace(record(), status="interrupted", ended_at=clock.now))
+    await writer.flush()
+    clock.now += 659
+    assert await store.get(KEY) is not None
+    clock.now += 2
+    assert await store.get(KEY) is None
+    assert await store.find_question("i-1") is None
+
+
+async def test_a_run_that_never_began_can_be_discarded(store: Store) -> None:
+    lease = await run_of(store)
+    await store.discard(lease)
+    assert await store.get(KEY) is None
+    again = await run_of(store)
+    await store.append(again, 1, [frame(1)])
+    await store.discard(again)
+    assert await store.get(KEY) is not None
+
+
+# -- notes --
+
+
+def note(number: int, ended_at: float = 1_700_000_000.0) -> Note:
+    return Note(f"job-{number}", f"call-{number}", f"Background job call-{number} ended.", ended_at + number)
+
+
+async def test_a_note_is_taken_by_one_run_only_and_by_that_one_again(store: Store) -> None:
+    await store.add_note("anon:ada", "thread-1", note(2))
+    await store.add_note("anon:ada", "thread-1", note(1))
+    await store.add_note("anon:ada", "thread-1", note(1))
+    taken = await asyncio.gather(*(store.take_notes("anon:ada", "thread-1", f"run-{n}") for n in range(20)))
+    (winner,) = [n for n in range(20) if taken[n]]
+    assert [item.text for item in taken[winner]] == [note(1).text, note(2).text]
+    assert await store.take_notes("anon:ada", "thread-1", f"run-{winner}") == taken[winner]
+    assert [item.delivered_to for item in await store.notes("anon:ada", "thread-1")] == [f"run-{winner}"] * 2
+    await store.add_note("anon:ada", "thread-1", note(1))  # told already
+    await store.add_note("anon:ada", "thread-1", note(3))
+    assert [item.run_id for item in await store.take_notes("anon:ada", "thread-1", "run-x")] == ["job-3"]
+
+
+async def test_notes_belong_to_an_owner_and_a_thread(store: Store) -> None:
+    await store.add_note("anon:ada", "thread-1", note(1))
+    assert await store.notes("anon:bob", "thread-1") == []
+    assert await store.take_notes("anon:ada", "thread-2", "run-1") == []
+
+
+async def test_an_old_note_is_forgotten(open_store: OpenStore, clock: Clock) -> None:
+    store = await open_store(interrupt_ttl=60)
+    await store.add_note("anon:ada", "thread-1", note(1, clock.now))
+    clock.now += 60
+    assert len(await store.notes("anon:ada", "thread-1")) == 1
+    clock.now += 3
+    assert await store.notes("anon:ada", "thread-1") == []
+
+
+# -- visibility, tickets --
 
 
 async def test_visibility_is_a_sessions_own(store: Store) -> None:
@@ -520,7 +652,7 @@ async def test_a_finished_run_is_forgotten_after_its_time_and_a_running_one_neve
     store = await open_store(run_ttl=60)
     await run_of(store, "old")
     await run_of(store, "live")
-    await store.ask(LEASES[RunKey("anon:ada", "old")], Question("i-1", "call-1", "input", "x"))
+    await store.ask(LEASES[RunKey("anon:ada", "old")], QUESTION)
     await finish(store, RunKey("anon:ada", "old"), at=clock.now)
     clock.now += 59
     assert await store.get(RunKey("anon:ada", "old")) is not None

@@ -16,7 +16,7 @@ from ag_ui.core import Event
 from pydantic import TypeAdapter
 
 from gateway.execution.call import Call
-from gateway.execution.context import Caller
+from gateway.execution.caller import Caller
 from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
 from gateway.execution.middleware import Middleware
@@ -89,7 +89,7 @@ class Desk:
             outputs = await asyncio.gather(
                 *(executor.execute(run.calls[call_id], caller, value) for call_id, _ in names)
             )
-            return outputs[0].to_wire()
+            return None if outputs[0] is None else outputs[0].to_wire()
 
         spec = RunSpec(
             key=RunKey(owner, run_id or uuid.uuid4().hex),

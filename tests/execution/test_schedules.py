@@ -21,7 +21,8 @@ import pytest
 
 from gateway.errors import AccessDenied
 from gateway.execution.call import Call
-from gateway.execution.context import Caller, ToolContext
+from gateway.execution.caller import Caller
+from gateway.execution.context import ToolContext
 from gateway.execution.executor import AT_ONCE, Executor
 from gateway.execution.live import LiveRun
 from gateway.execution.middleware import ToolCall

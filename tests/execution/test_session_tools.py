@@ -31,9 +31,9 @@ SWITCH = st.tuples(st.sampled_from(["a", "b"]), st.booleans(), st.sets(NAMES, ma
 
 
 def is_there(made: Tool, scopes: frozenset[str], switched: dict[str, bool]) -> bool:
-    """The one rule: visible for the session, and the scopes are held; what needs an approval is absent for now."""
+    """The one rule: visible for the session, and the scopes are held."""
     shown = switched.get(made.name, made.visibility == "visible")
-    return shown and made.requires <= scopes and made.needs_approval is False
+    return shown and made.requires <= scopes
 
 
 @given(st.lists(SWITCH, max_size=12), st.sets(st.sampled_from(["admin", "write"])))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import Conflict, TooMany
-from gateway.execution.context import Caller, ToolContext
+from gateway.execution.caller import Caller
+from gateway.execution.context import ToolContext
 from gateway.execution.supervisor import RunSpec, no_context
 from gateway.execution.tools import tool
 from gateway.run.records import RunKey

@@ -81,7 +81,6 @@ def test_a_bare_decorator_takes_all_from_the_function() -> None:
     assert (made.isolation, made.cooperative, made.needs_approval) == ("thread", False, False)
     assert (made.requires, made.output_model, made.events) == (frozenset(), None, {})
     assert (made.annotations, made.output_schema) == ({}, None)
-    assert made.enforceable
     assert not made.retryable
 
 
@@ -308,11 +307,6 @@ def generator() -> Iterator[int]:
 def test_only_a_plain_function_of_a_module_runs_in_a_process(func: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match='isolation="process" needs a plain function'):
         tool(func, name="it", isolation="process")
-
-
-@pytest.mark.parametrize("rule", [True, plain])
-def test_a_tool_that_needs_an_approval_which_nobody_can_give_is_not_enforceable(rule: Any) -> None:
-    assert not tool(plain, needs_approval=rule).enforceable
 
 
 @pytest.mark.parametrize(

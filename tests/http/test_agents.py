@@ -22,12 +22,6 @@ async def hidden() -> str:
     return "boo"
 
 
-@tool(needs_approval=True)
-async def dangerous() -> str:
-    """Absent until approvals exist."""
-    return "boom"
-
-
 @tool
 async def optional(ctx: ToolContext, text: str = "nothing") -> str:
     """Needs no argument."""
@@ -177,8 +171,8 @@ async def test_a_client_that_sends_a_renamed_call_back_has_it_answered_already()
 
 
 async def test_a_tool_that_is_not_there_is_unavailable_and_the_others_run() -> None:
-    async with serving(echo, hidden, dangerous) as site:
-        names = ["nothing", "hidden", "dangerous", "echo"]
+    async with serving(echo, hidden) as site:
+        names = ["nothing", "hidden", "echo"]
         body = agent_body(ask(*((name, name, {}) for name in names)))
         events = events_of((await site.client.post("/agents/tools", json=body)).content)
         for name in names[:-1]:

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 
 import gateway.http
 from gateway import Gateway
-from gateway.execution.context import AuthContext
+from gateway.execution.caller import AuthContext
 from gateway.http.guard import is_loopback
 from tests.http.asking import agent_body, ask, echo, error_of, events_of
 from tests.http.site import LONG, ME, AnnouncingServer, serving

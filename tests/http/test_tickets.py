@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.execution.context import AuthContext, ToolContext
+from gateway.execution.caller import AuthContext
+from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 from tests.http.site import ME, SOMEBODY_ELSE, Site, serving
 

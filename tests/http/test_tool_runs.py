@@ -60,12 +60,6 @@ async def slow() -> str:
     return "slow"
 
 
-@tool(needs_approval=True)
-async def dangerous() -> str:
-    """Absent until approvals exist."""
-    return "boom"
-
-
 @tool(visibility="hidden")
 async def hidden() -> str:
     """Absent until it is enabled."""
@@ -196,7 +190,6 @@ async def test_the_caller_may_set_the_time_limit_within_the_cap() -> None:
 DEEP = b'{"arguments":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 REFUSALS: dict[str, tuple[str, Any, dict[str, str], int, str, str | None]] = {
     "no such tool": ("nothing", ADD, {}, 404, "tool_not_found", None),
-    "a tool that needs approval": ("dangerous", {}, {}, 404, "tool_not_found", None),
     "a hidden tool": ("hidden", {}, {}, 404, "tool_not_found", None),
     "arguments that do not fit": ("add", {"arguments": {"a": "x", "c": 1}}, {}, 422, "invalid_arguments", "a"),
     "a missing argument": ("add", {"arguments": {"a": 1}}, {}, 422, "invalid_arguments", "b"),
@@ -240,7 +233,7 @@ REFUSALS: dict[str, tuple[str, Any, dict[str, str], int, str, str | None]] = {
 async def test_a_bad_request_is_refused_by_name_before_anything_starts(what: str) -> None:
     name, body, headers, status, code, named = REFUSALS[what]
     stage = Stage()
-    async with serving(add, quick, slow, dangerous, hidden, context=stage) as site:
+    async with serving(add, quick, slow, hidden, context=stage) as site:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"content-type": "application/json", **ME, **headers}
         answer = await site.client.post(f"/tools/{name}", content=content, headers=sent)

@@ -1,0 +1,89 @@
+"""Approvals: a person says yes before a tool runs, perhaps to other arguments (contract 5.6).
+
+On `/tools` the question is asked inside the open run; elsewhere the run ends with an AG-UI interrupt and the call is
+made again with the answer. The tool never runs without the one or the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from gateway.errors import AccessDenied, Interrupt, NotAvailable
+from gateway.execution.asking import ask_open, new_question
+from gateway.execution.tools import Tool
+from gateway.run.interrupts import approval_schema
+from gateway.run.questions import APPROVAL_KEY, Answer
+
+if TYPE_CHECKING:
+    from gateway.execution.call import Call
+    from gateway.execution.question_desk import QuestionDesk
+
+__all__ = ["REASON", "Edited", "approved_arguments", "edited_by"]
+
+REASON = "tool_call"
+
+
+class Edited(BaseException):
+    """The person approved other arguments: the call begins anew with them, so that every guard sees them."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__("The arguments were edited.")
+        self.arguments = arguments
+
+
+async def approved_arguments(
+    tool: Tool, call: Call, desk: QuestionDesk | None, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The arguments to run with. Raises `AccessDenied`, `Edited`, `InvalidArguments`, or `Interrupt` to ask."""
+    if tool.needs_approval is False:
+        return arguments
+    tool.validate(arguments)  # nobody is asked about a call that cannot be made
+    if call.approval is None:
+        if not await _is_needed(tool, arguments):
+            return arguments
+        answer = await _ask(tool, call, desk, arguments)
+        _refuse_unless_approved(answer)
+        call.approval = answer
+        if (edited := edited_by(answer)) is not None:
+            raise Edited(edited)
+    else:
+        _refuse_unless_approved(call.approval)
+    return arguments
+
+
+async def _is_needed(tool: Tool, arguments: Mapping[str, Any]) -> bool:
+    if not callable(tool.needs_approval):
+        return True
+    said = tool.needs_approval(dict(arguments))
+    return bool(await said if isawaitable(said) else said)
+
+
+async def _ask(tool: Tool, call: Call, desk: QuestionDesk | None, arguments: Mapping[str, Any]) -> Answer:
+    message = f'May "{tool.name}" run?'
+    schema = approval_schema(arguments)
+    if call.run.channel == "none" or desk is None:
+        raise NotAvailable(f'"{tool.name}" needs an approval, and there is nobody to ask in a call without a run.')
+    if call.run.channel == "open" or (call.parent is not None and call.run.channel == "interrupt"):
+        return await ask_open(call, desk, new_question(call, message, schema, reason=REASON, key=APPROVAL_KEY))
+    if call.parent is not None:
+        raise NotAvailable(f'"{tool.name}" needs an approval, and a call that is answered with JSON cannot ask.')
+    raise Interrupt(message, schema, REASON, APPROVAL_KEY)
+
+
+def _refuse_unless_approved(answer: Answer) -> None:
+    payload = answer.payload if isinstance(answer.payload, Mapping) else {}
+    if answer.status == "resolved" and payload.get("approved") is True:
+        return
+    message = payload.get("message")
+    raise AccessDenied(f"The person declined this call: {message}" if message else "The person declined this call.")
+
+
+def edited_by(answer: Answer) -> Mapping[str, Any] | None:
+    """The arguments that an approval puts in the place of the call's own, if it does."""
+    payload = answer.payload
+    if answer.status != "resolved" or not isinstance(payload, Mapping) or payload.get("approved") is not True:
+        return None
+    edited = payload.get("arguments")
+    return edited if isinstance(edited, Mapping) else None

@@ -1,0 +1,151 @@
+"""Moving a call to the background: its work goes on as a run of its own, its result here is a note (contract 5.4).
+
+What the tool holds stays valid: `ctx` and its abort signal speak for the background run from then on, and so do the
+calls that the work has made inside itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gateway.execution.call import Call
+from gateway.execution.waiting import move_waits, tell_wait
+from gateway.run.questions import Question
+
+if TYPE_CHECKING:
+    from gateway.execution.live import LiveRun
+
+__all__ = [
+    "Offer",
+    "detached_note",
+    "ended_note",
+    "lost_note",
+    "move",
+    "offer",
+    "pending_offers",
+    "press",
+    "questions_of",
+    "run_detachable",
+]
+
+T = TypeVar("T")
+
+CANCEL_AGAIN = 1.0  # seconds
+
+
+def detached_note(call_id: str) -> str:
+    """The result of a call that moved to the background."""
+    return f"The job moved to the background. Its id is {call_id}. You get a note when it ends."
+
+
+def ended_note(call_id: str, text: str) -> str:
+    """The note about a background job that has ended; `text` is that of its result."""
+    return f"Background job {call_id} ended.\n{text}"
+
+
+def lost_note(call_id: str) -> str:
+    """The note about a job whose worker died."""
+    return f"Background job {call_id} stopped when the host restarted."
+
+
+class Offer:
+    """Work that a tool could leave to the background, and the future that tells it that it has."""
+
+    __slots__ = ("note", "work")
+
+    def __init__(self, work: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.note: asyncio.Future[str] = work.get_loop().create_future()
+
+    def withdraw(self) -> None:
+        """The call is over: its work ends with it."""
+        self.note.cancel()
+        press(self.work)
+
+
+def press(work: asyncio.Future[Any]) -> None:
+    """Cancels the work, again each second while it does not obey."""
+    if not work.done():
+        work.cancel()
+        work.get_loop().call_later(CANCEL_AGAIN, press, work)
+
+
+def offer(call: Call, work: Awaitable[Any]) -> asyncio.Future[str]:
+    """See `ctx.detach`."""
+    made = Offer(asyncio.ensure_future(work))
+    call.offers.append(made)
+    return made.note
+
+
+def pending_offers(call: Call) -> list[Offer]:
+    """What could move now."""
+    return [made for made in call.offers if not made.work.done()]
+
+
+async def run_detachable(call: Call, work: Awaitable[T]) -> T | str:
+    """Waits for the work, or for its move to the background; then the result is the note."""
+    task = asyncio.ensure_future(work)
+    note = offer(call, task)
+    either: set[asyncio.Future[Any]] = {task, note}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        await _end(task)  # it is the tool's own code: it gets the cancellation, and the time to unwind
+        raise
+    if note.done() and not note.cancelled():
+        return note.result()
+    return await task
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    while not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError):  # pressed again, so the task is
+            await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # seen: the cancellation is what counts
+
+
+def move(call: Call, job: LiveRun) -> Call:
+    """Makes the call one of `job`; returns what it is there. All in one turn of the loop."""
+    moved = Call(job, call.call_id, call.tool_name, call.tool, call.arguments, call.timeout, background=True)
+    job.signal.adopt(call.signal)  # the tool may hold this very object
+    moved.signal, call.signal = call.signal, call.run.signal.child()
+    call.run.move_tails(call.custom.tails, job)
+    call.become(moved)
+    call.stop_clock()
+    move_waits(call, moved)
+    for nested in call.nested:
+        nested.parent = moved
+        _move_nested(nested, job)
+    moved.nested, call.nested = call.nested, set()
+    if call.ctx is not None:
+        call.ctx.rebind(moved)
+        moved.ctx, call.ctx = call.ctx, None
+    return moved
+
+
+def _move_nested(call: Call, job: LiveRun) -> None:
+    """Its signal is a child of the one that has moved, so it came along."""
+    call.run.move_tails(call.custom.tails, job)
+    for _ in call.waits:
+        call.run.wait_ended()
+        job.wait_began()
+    call.run = job
+    for wait in call.waits:
+        if wait.told:
+            tell_wait(call, wait)
+    if call.ctx is not None:
+        call.ctx.rebind(call)
+    for nested in call.nested:
+        _move_nested(nested, job)
+
+
+def questions_of(call: Call) -> Iterator[Question]:
+    """The open questions of a call and of those inside it."""
+    yield from (wait.question for wait in call.waits if wait.question is not None)
+    for nested in call.nested:
+        yield from questions_of(nested)

@@ -1,0 +1,81 @@
+"""The questions of this worker's runs: kept in the store, so that any worker takes the answer, and waited for here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Protocol
+
+from gateway.errors import StoreError
+from gateway.run.questions import Question
+from gateway.run.records import RunKey
+from gateway.stores.base import Lease, Store
+
+__all__ = ["Listener", "QuestionDesk"]
+
+logger = logging.getLogger("gateway")
+
+Listener = Callable[[Question], None]
+
+
+class Spawn(Protocol):
+    """Starts a task that somebody owns."""
+
+    def __call__(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]: ...
+
+
+class QuestionDesk:
+    """See the module. A question has at most one listener, who hears of every change of it, on the loop."""
+
+    def __init__(self, store: Store, spawn: Spawn) -> None:
+        self.store = store
+        self._spawn = spawn
+        self._listeners: dict[str, Listener] = {}
+
+    async def ask(self, lease: Lease, question: Question, listener: Listener) -> None:
+        """Keeps the question and listens from the start: somebody may answer before this returns."""
+        self._listeners[question.interrupt_id] = listener
+        await self.store.ask(lease, question)
+
+    def close(self, key: RunKey, interrupt_id: str) -> None:
+        """Nobody waits any more: later answers are refused. `key` is where the question is now."""
+        if self._listeners.pop(interrupt_id, None) is not None:
+            self._spawn(self._close(key, interrupt_id), name=f"close {interrupt_id}")
+
+    async def _close(self, key: RunKey, interrupt_id: str) -> None:
+        try:
+            while (question := await self.find(key, interrupt_id)) is not None and question.open:
+                if await self.store.replace_questions(key, [(question, replace(question, closed=True))]):
+                    return
+        except StoreError:  # whoever answers finds the run over instead
+            logger.warning("A question of run %s could not be closed", key.label, exc_info=True)
+
+    async def find(self, key: RunKey, interrupt_id: str) -> Question | None:
+        """A question of the run."""
+        asked = await self.store.questions(key)
+        return next((question for question in asked if question.interrupt_id == interrupt_id), None)
+
+    async def heard(self, key: RunKey, interrupt_id: str) -> None:
+        """A message said that the question has changed."""
+        if interrupt_id in self._listeners and (question := await self.find(key, interrupt_id)) is not None:
+            self.changed(question)
+
+    def changed(self, question: Question) -> None:
+        """The question is like this now."""
+        if (listener := self._listeners.get(question.interrupt_id)) is not None:
+            listener(question)
+
+    async def move(self, lease: Lease, old: RunKey, question: Question) -> None:
+        """The call has moved to another run: there it can be answered from now on, and not where it was.
+
+        An answer that came in between counts.
+        """
+        await self.store.ask(lease, question)
+        while (known := await self.find(old, question.interrupt_id)) is not None and not known.closed:
+            if await self.store.replace_questions(old, [(known, replace(known, closed=True))]):
+                if known.answer is not None:
+                    await self.store.replace_questions(lease.key, [(question, replace(question, answer=known.answer))])
+                    self.changed(known)
+                return

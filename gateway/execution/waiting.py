@@ -1,0 +1,112 @@
+"""Waiting for the person: what a call's wait does to its clocks, its run and its stream.
+
+On the loop only. Contract 2.2 (`waiting_for_user`), 4.4 (`tool.waiting`, `tool.resumed`) and 5.2.
+"""
+
+from __future__ import annotations
+
+import secrets
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+
+from gateway.errors import Interrupt
+from gateway.run.questions import APPROVAL_KEY, Question
+from gateway.run.records import iso
+
+if TYPE_CHECKING:
+    from gateway.execution.call import Call
+
+__all__ = ["Wait", "begin_wait", "end_wait", "move_waits", "question_of", "tell_wait"]
+
+
+class Wait:
+    """One thing that a call waits for; `question` when it can be answered."""
+
+    __slots__ = ("message", "question", "since", "started", "told")
+
+    def __init__(self, message: str | None, question: Question | None) -> None:
+        self.message = message
+        self.question = question
+        self.since = time()
+        self.started = monotonic()
+        self.told = False
+
+    def fields(self) -> dict[str, Any]:
+        """Of `tool.waiting`."""
+        shown: dict[str, Any] = {}
+        if self.message is not None:
+            shown["message"] = self.message
+        if self.question is not None:
+            shown["interruptId"] = self.question.interrupt_id
+            if self.question.response_schema is not None:
+                shown["responseSchema"] = self.question.response_schema
+        return {**shown, "since": iso(self.since)}
+
+
+def begin_wait(call: Call, message: str | None, question: Question | None = None) -> Wait:
+    """The clocks of the call and of those around it stop for good; `tell_wait` lets everybody see that it waits."""
+    above: Call | None = call
+    while above is not None:
+        above.stop_clock()
+        above = above.parent
+    wait = Wait(message, question)
+    call.waits.add(wait)
+    call.run.wait_began()
+    call.show_waiting(waiting=True)
+    return wait
+
+
+def tell_wait(call: Call, wait: Wait) -> None:
+    """`tool.waiting`, unless the call is over."""
+    if not call.closed and not call.run.machine.over:
+        wait.told = True
+        call.tell("tool.waiting", wait.fields())
+
+
+def end_wait(call: Call, wait: Wait) -> None:
+    """The wait is over, however it ended. `call` is the one it was begun for, wherever that is by now."""
+    while call.moved is not None:
+        call = call.moved
+    call.waits.discard(wait)
+    call.run.wait_ended()
+    if call.closed or call.run.machine.over:
+        return
+    if not call.waits:
+        call.show_waiting(waiting=False)
+    if not wait.told:
+        return
+    waited: dict[str, Any] = {"waitedMs": round((monotonic() - wait.started) * 1000)}
+    if wait.question is not None:
+        waited["interruptId"] = wait.question.interrupt_id
+    call.tell("tool.resumed", waited)
+
+
+def move_waits(call: Call, moved: Call) -> None:
+    """What the call waits for, its background run waits for from now on, and says so."""
+    moved.waits, call.waits = call.waits, set()
+    for wait in moved.waits:
+        call.run.wait_ended()
+        moved.run.wait_began()
+        moved.show_waiting(waiting=True)
+        if wait.told:
+            tell_wait(moved, wait)
+
+
+def question_of(call: Call, asked: Interrupt, now: float) -> Question:
+    """The question with which a call ends its run: with all that it takes to make the call again."""
+    ttl = call.run.settings.interrupt_ttl
+    approval = {} if call.approval is None else {APPROVAL_KEY: call.approval}
+    return Question(
+        f"int_{secrets.token_urlsafe(18)}",
+        call.call_id,
+        call.tool_name,
+        now,
+        kind="interrupt",
+        key=asked.key,
+        reason=asked.reason,
+        message=asked.message,
+        response_schema=asked.schema,
+        expires_at=now + ttl,
+        arguments=call.arguments,
+        earlier={**call.answers, **approval},
+    )

@@ -1,0 +1,108 @@
+"""Answers to what is asked inside an open run, by a person or, for its own tools, by a page (contract 3, 5.5, 5.6)."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+from gateway.errors import Conflict, NotFound
+from gateway.execution.session_tools import SessionTools
+from gateway.http.engine import Engine
+from gateway.http.requests import unknown
+from gateway.http.resume import checked_payload
+from gateway.run.questions import Answer, Claim, Question
+from gateway.run.records import RunKey, RunRecord
+from gateway.wire.inputs import AnswerInput, ClaimInput, ResultInput, WaitingInput
+
+__all__ = ["answer_call", "answer_question", "claim_call", "pause_call"]
+
+
+async def answer_question(engine: Engine, record: RunRecord, given: AnswerInput, tools: SessionTools) -> None:
+    """Answers an open question; of two answers the first counts.
+
+    `NotFound` (`interrupt_not_found`), `Conflict` (`interrupt_answered`, `interrupt_closed`), `InvalidArguments`.
+    """
+    key = record.key
+    while True:
+        question = await engine.supervisor.questions.find(key, given.interrupt_id)
+        if question is None or question.kind == "page":
+            raise NotFound("This run has no question with such an id.", code="interrupt_not_found")
+        await _check_open(engine, key, question)
+        if given.status == "resolved":
+            await checked_payload(question, given.payload, tools)
+        new = replace(question, answer=Answer(given.status, given.payload))
+        if await _replaced(engine, key, question, new):
+            return
+
+
+async def _check_open(engine: Engine, key: RunKey, question: Question) -> None:
+    if question.answer is not None:
+        raise Conflict("This question was answered already.", code="interrupt_answered")
+    record = await engine.store.get(key)
+    if record is None:
+        raise unknown("run")
+    if record.over and question.kind == "interrupt" and record.status == "interrupted":
+        raise Conflict("This run has ended with its question: start a run with `resume`.", code="interrupt_closed")
+    if question.closed or record.over or record.status == "stopping" or record.stop_requested:
+        raise Conflict("Nobody waits for this answer any more.", code="interrupt_closed")
+
+
+async def _replaced(engine: Engine, key: RunKey, old: Question, new: Question) -> bool:
+    """Changes the question in the store; its run, if it is here, hears of it at once."""
+    done = await engine.store.replace_questions(key, [(old, new)])
+    if done:
+        engine.supervisor.questions.changed(new)
+    return done
+
+
+# -- page tools --
+
+
+async def claim_call(engine: Engine, record: RunRecord, call_id: str, given: ClaimInput) -> dict[str, object]:
+    """Takes a call for a page, or renews the claim it has; `Conflict` for everybody else."""
+    while True:
+        question = await _page_question(engine, record, call_id)
+        claim = question.claim
+        if claim is None and given.claim_id is None:
+            new = Claim(secrets.token_urlsafe(18))
+        elif claim is not None and claim.claim_id == given.claim_id:
+            new = replace(claim, renewals=claim.renewals + 1)
+        else:
+            raise Conflict("Another page has claimed this call.", code="claim_lost")
+        if await _replaced(engine, record.key, question, replace(question, claim=new)):
+            return {"claimId": new.claim_id, "expiresIn": engine.settings.page_claim}
+
+
+async def pause_call(engine: Engine, record: RunRecord, call_id: str, given: WaitingInput) -> None:
+    """The page shows the person something and waits: the clock of the call stops for good."""
+    while True:
+        question = await _page_question(engine, record, call_id)
+        claim = _claim_of(question, given.claim_id)
+        new = replace(claim, renewals=claim.renewals + 1, waiting=claim.waiting + 1, message=given.message)
+        if await _replaced(engine, record.key, question, replace(question, claim=new)):
+            return
+
+
+async def answer_call(engine: Engine, record: RunRecord, call_id: str, given: ResultInput) -> None:
+    """What the page's tool came to."""
+    while True:
+        question = await _page_question(engine, record, call_id)
+        _claim_of(question, given.claim_id)
+        new = replace(question, answer=Answer("resolved", given.output))
+        if await _replaced(engine, record.key, question, new):
+            return
+
+
+async def _page_question(engine: Engine, record: RunRecord, call_id: str) -> Question:
+    if record.call(call_id) is None:
+        raise unknown("call")
+    asked = [q for q in await engine.store.questions(record.key) if q.kind == "page" and q.call_id == call_id]
+    if not asked or not asked[-1].open:
+        raise Conflict("This call does not wait for a page.", code="not_waiting")
+    return asked[-1]
+
+
+def _claim_of(question: Question, claim_id: str) -> Claim:
+    if question.claim is None or question.claim.claim_id != claim_id:
+        raise Conflict("This call is claimed by another page, or by none.", code="claim_lost")
+    return question.claim

@@ -1,0 +1,153 @@
+"""Answers that resume an interrupted run: whose they are, whether they fit, and the calls that are made again.
+
+Refusals come before anything has started, and change nothing. Contract 4.2 (interrupts), 5.6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import time
+from typing import Any
+
+from gateway.errors import Conflict, InterruptExpired, InvalidArguments, NotFound, RequestError
+from gateway.execution import outcomes
+from gateway.execution.approvals import edited_by
+from gateway.execution.call import Call
+from gateway.execution.outcomes import ToolOutput
+from gateway.execution.session_tools import SessionTools
+from gateway.execution.spec import Resumption
+from gateway.http.engine import Engine
+from gateway.run.questions import APPROVAL_KEY, Answer, Question
+from gateway.run.records import RunKey, RunRecord
+from gateway.wire.inputs import ResumeEntry
+from gateway.wire.json_schema import misfits
+
+__all__ = ["Resumed", "checked_payload", "resumed"]
+
+LARGE = 16 * 1024  # characters of a payload that are not looked at on the loop
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a resume comes to: the run it goes on from, its questions by call, and the change in the store."""
+
+    record: RunRecord
+    answered: Mapping[str, Question]
+    answers: Resumption
+    refused: Mapping[str, ToolOutput]
+
+    def apply(self, call: Call) -> None:
+        """Gives a call that is made again its answers, and the arguments it had or was approved with."""
+        question = self.answered[call.call_id]
+        call.refused = self.refused.get(call.call_id)
+        given = {key: answer for key, answer in question.earlier.items() if key != APPROVAL_KEY}
+        call.approval = question.earlier.get(APPROVAL_KEY)
+        if question.answer is not None and question.key == APPROVAL_KEY:
+            call.approval = question.answer
+        elif question.answer is not None:
+            given[question.key] = call.newest = question.answer
+        call.answers = given
+        edited = None if call.approval is None or question.key != APPROVAL_KEY else edited_by(call.approval)
+        call.arguments = question.arguments if edited is None else edited
+
+
+async def resumed(
+    engine: Engine,
+    owner: str | None,
+    run_id: str,
+    thread_id: str | None,
+    entries: Sequence[ResumeEntry],
+    tools: SessionTools,
+) -> Resumed:
+    """Checks a `resume` of the run that is to be `run_id`.
+
+    `NotFound` for a question that is not the caller's, `RequestError` when an open one is not named, `Conflict`,
+    `InterruptExpired` and `InvalidArguments` for an answer that comes too late or does not fit.
+    """
+    key, record = await _interrupted_run(engine, owner, thread_id, entries)
+    asked = {q.interrupt_id: q for q in await engine.store.questions(key) if q.kind == "interrupt"}
+    named = {entry.interrupt_id for entry in entries}
+    _check_complete([q for q in asked.values() if q.open and q.interrupt_id not in named])
+    answered: dict[str, Question] = {}
+    refused: dict[str, ToolOutput] = {}
+    changes: list[tuple[Question, Question]] = []
+    for entry in entries:
+        question = asked[entry.interrupt_id]
+        if question.answer is not None and question.answer.run_id == run_id:  # the same request, sent again
+            answered[question.call_id] = question
+        elif not question.open or record.status != "interrupted":
+            answered[question.call_id] = question
+            refused[question.call_id] = _too_late(entry, question, record)
+        else:
+            new = replace(question, answer=Answer(entry.status, entry.payload, run_id))
+            await _check_answer(entry, question, tools)
+            changes.append((question, new))
+            answered[question.call_id] = new
+    return Resumed(record, answered, Resumption(key, tuple(changes)), refused)
+
+
+async def _interrupted_run(
+    engine: Engine, owner: str | None, thread_id: str | None, entries: Sequence[ResumeEntry]
+) -> tuple[RunKey, RunRecord]:
+    keys = set()
+    for index, entry in enumerate(entries):
+        found = await engine.store.find_question(entry.interrupt_id)
+        if found is None or found[0].owner != owner or found[1].kind != "interrupt":
+            raise _unknown(index)
+        keys.add(found[0])
+    if len(keys) != 1:
+        message = "resume: these questions belong to different runs; resume one at a time."
+        raise RequestError(message, details=[{"field": "resume", "message": "questions of different runs"}])
+    key = keys.pop()
+    record = await engine.store.get(key)
+    if record is None or thread_id not in (None, record.thread_id):
+        raise _unknown(0)
+    return key, record
+
+
+def _unknown(index: int) -> NotFound:
+    message = "There is no question with such an id in this conversation."
+    details = [{"field": f"resume.{index}.interruptId", "message": "unknown"}]
+    return NotFound(message, code="interrupt_not_found", details=details)
+
+
+def _check_complete(missing: Sequence[Question]) -> None:
+    if missing:
+        ids = ", ".join(question.interrupt_id for question in missing)
+        details = [{"field": "resume", "message": f"does not name {question.interrupt_id}"} for question in missing]
+        raise RequestError(f"resume must answer every open question of the run, also {ids}.", details=details)
+
+
+def _too_late(entry: ResumeEntry, question: Question, record: RunRecord) -> ToolOutput:
+    """What a call comes to whose question is over: it is not made again. Only `cancelled` may say so late."""
+    if entry.status == "resolved":
+        if question.answer is not None:
+            raise Conflict("This question was answered already.", code="interrupt_answered")
+        raise Conflict("This question is closed: its run was stopped.", code="interrupt_closed")
+    if record.status == "cancelled":
+        return outcomes.cancelled()
+    return outcomes.interrupted(question.tool_name, "an earlier answer to its question", retryable=False)
+
+
+async def _check_answer(entry: ResumeEntry, question: Question, tools: SessionTools) -> None:
+    if entry.status == "cancelled":
+        return
+    if question.expires_at is not None and question.expires_at < time():
+        raise InterruptExpired("This question has expired; it can only be cancelled.")
+    await checked_payload(question, entry.payload, tools)
+
+
+async def checked_payload(question: Question, payload: Any, tools: SessionTools) -> None:
+    """`InvalidArguments` when an answer breaks its question's schema, or edited arguments do not fit the tool."""
+    large = len(str(payload)) > LARGE
+    check = misfits(question.response_schema, payload) if not large else None
+    details = await asyncio.to_thread(misfits, question.response_schema, payload) if check is None else check
+    if details:
+        named = "; ".join(f"{item['field']}: {item['message']}" for item in details)
+        raise InvalidArguments(f"The answer does not fit: {named}", code="invalid_payload", details=details)
+    if question.key == APPROVAL_KEY and (edited := edited_by(Answer("resolved", payload))) is not None:
+        tool = tools.get(question.tool_name)
+        if tool is not None:
+            tool.validate(edited)
