@@ -104,8 +104,27 @@ async def burst(ctx: ToolContext, count: int) -> int:
     return count
 
 
+@tool
+async def book(ctx: ToolContext, place: str) -> dict[str, Any]:
+    """Asks twice before it books."""
+    days = ctx.interrupt("How many days?", {"type": "integer", "minimum": 1}, key="days")
+    if not days.resolved:
+        return {"booked": False}
+    sure = ctx.interrupt(f"{days.payload} days in {place}?", {"type": "boolean"}, key="sure")
+    ctx.emit_custom_event("test.booked", {"place": place})
+    return {"booked": sure.payload, "days": days.payload, "place": place}
+
+
+@tool(needs_approval=True)
+async def delete(ctx: ToolContext, path: str) -> str:
+    """Somebody has to say yes."""
+    ctx.emit_custom_event("test.deleted", {"path": path})
+    return f"deleted {path}"
+
+
 gateway = Gateway(
     tools=[
         open_gate, import_steps, fail, wait_forever, invalid_payloads, in_process, generate, generate_async, burst,
+        book, delete,
     ],
 )  # fmt: skip
