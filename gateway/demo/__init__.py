@@ -1,1 +1,1 @@
-"""The demo: five tools that do real work on real input, and the gateway that serves them with the page."""
+"""The demo: tools that do real work on real input, and the gateway that serves them with the page."""

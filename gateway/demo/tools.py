@@ -1,4 +1,4 @@
-"""Five tools that do real work on real input and are good to watch; each runs with one click.
+"""Tools that do real work on real input and are good to watch; each runs with one click.
 
 They use the public API only, so that they also serve as examples: an async function (`hash_folder`,
 `import_csv`, `download`), a CPU-bound one in a process of its own (`count_words`), a plain one in a thread
@@ -42,15 +42,20 @@ async def hash_folder(
     ] = "",
     max_files: Annotated[int, Field(ge=1, le=100_000, description="Refuse a folder with more files.")] = 2000,
     delay_ms: Pause = 60,
-) -> dict[str, Any]:
+) -> dict[str, Any] | str:
     """Hash every file of a folder tree with SHA-256.
 
     Emits `demo.file {path, bytes, sha256}` a file and `demo.skipped {path, reason}` for one that cannot be
     read. The `digest` of the result is the SHA-256 of the lines `<sha256>  <path>` in the order of the paths.
-    Hidden folders, caches and links are left out. `ToolError` for a folder outside of the allowed ones.
+    Hidden folders, caches and links are left out. `ToolError` for a folder outside of the allowed ones. You can move
+    it to the background.
     """
-    signal = ctx.abort_signal
     root = await asyncio.to_thread(folder.allowed, path)
+    return await ctx.run_detachable(_hash(ctx, root, max_files, delay_ms))
+
+
+async def _hash(ctx: ToolContext, root: Path, max_files: int, delay_ms: int) -> dict[str, Any]:
+    signal = ctx.abort_signal
     names = await asyncio.to_thread(folder.files_in, root, max_files, signal)
     listing, total_bytes, skipped = hashlib.sha256(), 0, 0
     for done, name in enumerate(names, 1):
@@ -209,7 +214,7 @@ def write_log(
     Emits `demo.log_file {path}` first, so that anybody can watch the file (`tail -f`) and see that Stop ends
     its growth, then `demo.line {line}` once a second. `ToolError` for a path elsewhere.
     """
-    file, lines, total = _log_file(path), 0, round(seconds / LINE_SECONDS)
+    file, lines, total = log_file(path), 0, round(seconds / LINE_SECONDS)
     ctx.emit_custom_event("demo.log_file", {"path": str(file)})
     with file.open("a", encoding="utf-8", buffering=1) as log:
         for lines in range(1, total + 1):
@@ -223,7 +228,8 @@ def write_log(
     return {"path": str(file), "lines": lines}
 
 
-def _log_file(path: str) -> Path:
+def log_file(path: str) -> Path:
+    """A .log file in the folder for temporary files; empty: a new one. `ToolError` for a path elsewhere."""
     home = Path(tempfile.gettempdir()).resolve()
     if not path:
         with tempfile.NamedTemporaryFile(prefix="agui-gateway-", suffix=".log", delete=False) as created:

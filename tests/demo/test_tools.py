@@ -19,7 +19,7 @@ from gateway.demo.folder import PACKAGE
 from gateway.demo.tools import count_words
 from tests.support.servers import Serve, Server
 
-TOOLS = ["hash_folder", "count_words", "import_csv", "download", "write_log"]
+TOOLS = ["hash_folder", "count_words", "import_csv", "download", "write_log", "delete_log", "guess_number", "plan_trip"]
 
 
 @pytest.fixture
