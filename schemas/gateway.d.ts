@@ -65,6 +65,14 @@ export interface AgentList {
   items: AgentDescriptor[];
 }
 
+/** Body of `POST /runs/{runId}/input`: the answer to an open question. */
+export interface AnswerInput {
+  interruptId: string;
+  status: "resolved" | "cancelled";
+  /** What the question's `responseSchema` asks for; `422` where it does not fit. */
+  payload?: unknown;
+}
+
 /**
  * A message from the agent. Content is optional because a turn may consist
  * only of tool calls.
@@ -102,6 +110,18 @@ export interface CallError {
 /** The person pressed Stop. */
 export interface CancelledOutcome {
   type: "cancelled";
+}
+
+/** Body of `POST …/claim`: empty, or the claim to renew. */
+export interface ClaimInput {
+  claimId?: string | null;
+}
+
+/** A page has a call of one of its tools to itself, for as long as it renews the claim. */
+export interface Claimed {
+  claimId: string;
+  /** Seconds. */
+  expiresIn: number;
 }
 
 /** A content block of MCP: `text`, `image`, `audio`, `resource`, `resource_link`, or one of a later version. */
@@ -145,6 +165,33 @@ export interface DataSource {
   value: string;
   mimeType: string;
   [key: string]: unknown;
+}
+
+/** Nothing has moved: `reason` is for programs, `error` for people. */
+export interface DetachRejected {
+  status: "rejected";
+  reason: "not_running" | "not_detachable";
+  error: string;
+}
+
+/** A call has moved to the background. */
+export interface Detached {
+  status: "accepted";
+  /** The run that goes on with it. */
+  runId: string;
+}
+
+/** The calls of a run that have moved to the background. */
+export interface DetachedAll {
+  status: "accepted";
+  jobs: DetachedCall[];
+}
+
+/** One of the calls that moved to the background. */
+export interface DetachedCall {
+  toolCallId: string;
+  /** The run that goes on with it. */
+  runId: string;
 }
 
 /** Instructions from the application developer. */
@@ -257,6 +304,10 @@ export interface GatewayNoticeEvent {
 export interface GatewayProps {
   onDisconnect?: "continue" | "cancel" | null;
   disconnectGrace?: number | null;
+  /** Whether a question ends the run, to be resumed, or is asked while it goes on. */
+  input?: "interrupt" | "open" | null;
+  /** Whether the client's own tools run inside the run, by a page that claims them. */
+  pageTools?: boolean;
 }
 
 /** Whether the gateway lives, and takes new runs. */
@@ -329,6 +380,14 @@ export interface InterruptOutcome {
   interrupts: Interrupt[];
 }
 
+/** A call that ended with questions, as a JSON answer: `resume` with their answers runs it again. */
+export interface InterruptedOutput {
+  status: "interrupted";
+  interrupts: Interrupt[];
+  runId: string;
+  toolCallId: string;
+}
+
 /** A secret for `?ticket=` that reads one run. */
 export interface IssuedTicket {
   ticket: string;
@@ -398,6 +457,12 @@ export interface OutputState {
   state: "output-error";
 }
 
+/** The open questions of the run that ended with them; one resume answers all. */
+export interface PendingInterrupts {
+  runId: string;
+  pending: Interrupt[];
+}
+
 /**
  * Reasoning and thinking capabilities. Enable these when your agent
  * exposes its internal thought process (e.g., chain-of-thought, extended
@@ -424,6 +489,15 @@ export interface ReasoningMessage {
     [key: string]: unknown;
   } | null;
   [key: string]: unknown;
+}
+
+/** Body of `POST …/result`: what the tool of a page came to. */
+export interface ResultInput {
+  claimId: string;
+  /** What it came to, as a `ToolOutput`; null: the page navigated away, so nobody knows. */
+  output: {
+    [key: string]: unknown;
+  } | null;
 }
 
 /** Of the result of a call that failed. */
@@ -591,6 +665,8 @@ export interface SubagentInfo {
 /** The run came to its own end, whatever its calls ended in. */
 export interface SuccessOutcome {
   type: "success";
+  /** Calls of the client's own tools: the client runs them and starts the next run. */
+  pendingToolCallIds?: string[];
 }
 
 /** Instructions from the system. */
@@ -616,13 +692,28 @@ export interface TextPart {
   [key: string]: unknown;
 }
 
+/** An open question of a thread, and the run that ended with it. */
+export interface ThreadInterrupt {
+  id: string;
+  reason: string;
+  message?: string;
+  toolCallId?: string;
+  responseSchema?: {
+    [key: string]: unknown;
+  };
+  /** ISO 8601, UTC. */
+  expiresAt?: string;
+  metadata?: {
+    [key: string]: unknown;
+  };
+  runId: string;
+}
+
 /** A thread as TanStack's client hydrates from it. */
 export interface ThreadState {
   messages: UIMessage[];
   activeRun: ActiveRun | null;
-  interrupts: {
-    [key: string]: unknown;
-  }[] | null;
+  interrupts: PendingInterrupts | null;
 }
 
 /** A conversation as its runs left it. */
@@ -630,9 +721,7 @@ export interface ThreadView {
   threadId: string;
   messages: (DeveloperMessage | SystemMessage | AssistantMessage | UserMessage | ToolMessage | ActivityMessage | ReasoningMessage)[];
   activeRuns: RunRecord[];
-  interrupts: {
-    [key: string]: unknown;
-  }[];
+  interrupts: ThreadInterrupt[];
 }
 
 /** Body of `POST /runs/{runId}/ticket`: empty or `{"use"?: "follow" | "share"}`. */
@@ -696,7 +785,7 @@ export interface ToolCallEnd {
 export interface ToolCallRecord {
   toolCallId: string;
   toolName: string;
-  status: "pending" | "running" | "completed" | "failed" | "cancelled" | "timeout" | "interrupted" | "unavailable" | "unknown" | "detached";
+  status: "pending" | "running" | "waiting" | "completed" | "failed" | "cancelled" | "timeout" | "interrupted" | "unavailable" | "unknown" | "detached";
   /** Absent while the call is `pending`. */
   startedAt?: string;
   /** ISO 8601, UTC. */
@@ -911,14 +1000,26 @@ export interface ToolResultEvent {
   metadata?: ToolMetadata;
 }
 
-/** The person has answered, the call goes on. */
+/** The answer to one question that ended a run; AG-UI's `ResumeEntry`, but closed as our bodies are. */
+export interface ToolResumeEntry {
+  interruptId: string;
+  status: "resolved" | "cancelled";
+  payload?: unknown;
+  metadata?: {
+    [key: string]: unknown;
+  } | null;
+}
+
+/** The call waits no more: the person has answered, or there is nothing to wait for. */
 export interface ToolResumed {
   toolCallId: string;
   toolName: string;
   waitedMs: number;
+  /** The question that is over; absent for other waits. */
+  interruptId?: string;
 }
 
-/** The person has answered, the call goes on. */
+/** The call waits no more: the person has answered, or there is nothing to wait for. */
 export interface ToolResumedEvent {
   type: "CUSTOM";
   /** Unix milliseconds. */
@@ -930,7 +1031,9 @@ export interface ToolResumedEvent {
 
 /** Body of `POST /tools/{name}`. */
 export interface ToolRunInput {
-  /** What the tool's `parameters` ask for; `422` where it does not fit. */
+  /** The answers to all open questions of an interrupted run, each once. */
+  resume?: ToolResumeEntry[] | null;
+  /** What the tool's `parameters` ask for; `422` where it does not fit. With `resume`: those that the call had, or absent. */
   arguments?: {
     [key: string]: unknown;
   };
@@ -1056,4 +1159,10 @@ export interface VideoPart {
   source: DataSource | UrlSource | FileSource;
   metadata?: unknown;
   [key: string]: unknown;
+}
+
+/** Body of `POST …/waiting`: the page that runs the tool waits for a person. */
+export interface WaitingInput {
+  claimId: string;
+  message?: string | null;
 }

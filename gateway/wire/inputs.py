@@ -88,8 +88,8 @@ class ResumeInput(Input):
 class ToolRunInput(ResumeInput):
     """Body of `POST /tools/{name}`; `arguments` stays as it is for the tool to validate.
 
-    `"arguments" in body.model_fields_set` tells arguments that were sent from those that were not: a resume without
-    them runs the call with those it had, one with `{}` says that there are none.
+    `"arguments" in body.model_fields_set` tells `{}` from arguments that were not sent: a resume without them makes
+    the call again with those it had.
     """
 
     arguments: Any = Field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -80,15 +80,11 @@ def check_schema(schema: object) -> dict[str, Any] | None:
     if not isinstance(schema, Mapping):
         raise TypeError(f"A schema is a mapping or a pydantic model class, not {_shown_type(schema)}.")
     try:
-        plain: Any = decode(encode_strict(as_mapping(schema)))
+        data = encode_strict(as_mapping(schema))
     except PayloadError as error:
         raise ValueError(f"The schema is not JSON: {error.kind} at {error.path}.") from None
-    if found := _check(_meta_validator(), plain, "schema"):
-        raise ValueError(f"This is not a JSON Schema: {_summary(found)}.")
-    if found := list(_unusable(plain)):
-        raise ValueError(f"The schema cannot be used: {_summary(found)}.")
-    if _is_circular(plain):
-        raise ValueError("The schema cannot be used: it refers to itself without end.")
+    _check_text(data)
+    plain: Any = decode(data)
     return dict(plain)
 
 
@@ -119,6 +115,17 @@ def _summary(details: Iterable[Detail]) -> str:
 
 
 # -- schemas --
+
+
+@lru_cache(maxsize=256)  # a tool asks the same every time, and this takes 5 ms
+def _check_text(data: bytes) -> None:
+    plain: Any = decode(data)
+    if found := _check(_meta_validator(), plain, "schema"):
+        raise ValueError(f"This is not a JSON Schema: {_summary(found)}.")
+    if found := list(_unusable(plain)):
+        raise ValueError(f"The schema cannot be used: {_summary(found)}.")
+    if _is_circular(plain):
+        raise ValueError("The schema cannot be used: it refers to itself without end.")
 
 
 class _JsonSchema(GenerateJsonSchema):

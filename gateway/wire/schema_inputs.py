@@ -33,8 +33,8 @@ class ToolRunBody(ToolRunInput):
 
     arguments: dict[str, Any] = Field(
         default_factory=dict,
-        description="What the tool's `parameters` ask for; `422` where it does not fit. With `resume`: absent for "
-        "those that the call had.",
+        description="What the tool's `parameters` ask for; `422` where it does not fit. With `resume`: those that the "
+        "call had, or absent.",
     )
     resume: list[ToolResumeEntry] | None = Field(  # type: ignore[assignment]  # a list of what is one of them
         None, description="The answers to all open questions of an interrupted run, each once."

@@ -129,6 +129,62 @@ def test_options_stand_under_forwarded_props_gateway() -> None:
         assert found.forwarded_props == (nothing if isinstance(nothing, dict) else {})
 
 
+def test_questions_and_page_tools_follow_the_options() -> None:
+    props = parsed([]).props
+    assert (props.input, props.page_tools) == (None, False)
+    props = parsed([], forwardedProps={"gateway": {"input": "open", "pageTools": True}}).props
+    assert (props.input, props.page_tools) == ("open", True)
+
+
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [({"input": "ask"}, "input"), ({"pageTools": 1}, "pageTools"), ({"page_tools": True}, "page_tools")],
+)
+def test_an_option_that_does_not_fit_is_named(option: Json, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parsed([], forwardedProps={"gateway": option})
+    assert [item["field"] for item in caught.value.details] == [f"forwardedProps.gateway.{field}"]  # type: ignore[attr-defined]
+
+
+def test_a_resume_is_read_in_both_spellings_and_fields_of_others_pass() -> None:
+    entry = {"interruptId": "q", "status": "resolved", "payload": {"some_key": None}, "metadata": {"a_b": 1}, "new": 1}
+    python = {"interrupt_id": "q", "status": "resolved", "payload": {"some_key": None}}
+    for spelled in (entry, python):
+        found = parsed([], resume=[spelled, {"interruptId": "r", "status": "cancelled"}])
+        assert [(item.interrupt_id, item.status, item.payload) for item in found.resume] == [
+            ("q", "resolved", {"some_key": None}),
+            ("r", "cancelled", None),
+        ]
+    nothing: Json
+    for nothing in ({}, {"resume": None}, {"resume": []}):
+        assert parsed([], **nothing).resume == []
+
+
+@pytest.mark.parametrize(
+    ("resume", "field"),
+    [
+        ([{"interruptId": "", "status": "resolved"}], "resume.0.interruptId"),
+        ([{"interruptId": "x" * (MAX_ID + 1), "status": "resolved"}], "resume.0.interruptId"),
+        ([{"interruptId": "q", "status": "denied"}], "resume.0.status"),
+        ([{"interruptId": "q", "status": "resolved"}, {"interruptId": "q", "status": "cancelled"}], "resume"),
+    ],
+)
+def test_a_resume_that_does_not_fit_or_names_a_question_twice_is_named(resume: Any, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        parsed([], resume=resume)
+    assert [item["field"] for item in caught.value.details] == [field]  # type: ignore[attr-defined]
+
+
+def test_the_tools_of_the_client_are_there_by_name_as_it_sent_them() -> None:
+    tools = [
+        {"name": "pick", "description": "Picks.", "parameters": {"type": "object"}, "ourOwn": 1},
+        {"name": "pick", "description": "Again."},
+        {"name": "show", "description": ""},
+    ]
+    assert parsed([], tools=tools).client_tools == {"pick": tools[0], "show": tools[2]}
+    assert parsed([]).client_tools == parsed([], tools=None).client_tools == {}
+
+
 def test_unknown_fields_are_kept_in_both_spellings() -> None:
     messages: list[Json] = [
         {"id": "u", "role": "user", "content": "x", "ourOwn": {"kept": True}},

@@ -12,7 +12,20 @@ from hypothesis import strategies as st
 
 from gateway.errors import RequestError
 from gateway.wire.codec import decode
-from gateway.wire.inputs import MAX_DETAILS, MAX_ID, StopInput, ToolRunInput, fingerprint, parse_body, valid_id
+from gateway.wire.inputs import (
+    MAX_DETAILS,
+    MAX_ID,
+    AnswerInput,
+    ClaimInput,
+    Input,
+    ResultInput,
+    StopInput,
+    ToolRunInput,
+    WaitingInput,
+    fingerprint,
+    parse_body,
+    valid_id,
+)
 
 characters = st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/")
 values = st.recursive(
@@ -86,7 +99,7 @@ def test_a_body_nested_beyond_sense_is_a_bad_request(depth: int) -> None:
 @given(values)
 def test_any_json_is_a_body_or_a_refusal(value: Any) -> None:
     data = json.dumps(value).encode()
-    for model in (ToolRunInput, StopInput):
+    for model in (ToolRunInput, StopInput, AnswerInput, ClaimInput, WaitingInput, ResultInput):
         try:
             body, parsed = parse_body(model, data)
         except RequestError as error:
@@ -151,3 +164,82 @@ def test_a_reason_has_a_thousand_characters_at_most() -> None:
     assert parse_body(StopInput, json.dumps({"reason": "x" * 1_000}).encode())[0].reason == "x" * 1_000
     with pytest.raises(RequestError, match="reason"):
         parse_body(StopInput, json.dumps({"reason": "x" * 1_001}).encode())
+
+
+def refused(model: type[Input], body: Any) -> list[str]:
+    """The fields that the refusal of this body names."""
+    with pytest.raises(RequestError) as caught:
+        parse_body(model, json.dumps(body).encode())
+    assert (caught.value.status, caught.value.code) == (400, "invalid_request")
+    return [item["field"] for item in caught.value.details]  # type: ignore[attr-defined]
+
+
+def test_arguments_that_were_not_sent_are_told_from_empty_ones() -> None:
+    absent, _ = parse_body(ToolRunInput, b'{"resume":[]}')
+    empty, _ = parse_body(ToolRunInput, b'{"arguments":{}}')
+    assert absent.arguments == empty.arguments == {}
+    assert ("arguments" in absent.model_fields_set, "arguments" in empty.model_fields_set) == (False, True)
+
+
+def test_a_resume_answers_questions_in_the_words_of_ag_ui() -> None:
+    answers = [
+        {"interruptId": "a/1", "status": "resolved", "payload": {"approved": True}, "metadata": {"signed": "x"}},
+        {"interruptId": "2", "status": "cancelled"},
+        {"interruptId": "3", "status": "resolved", "payload": None},
+    ]
+    body, _ = parse_body(ToolRunInput, json.dumps({"resume": answers}).encode())
+    assert body.resume is not None
+    assert [(entry.interrupt_id, entry.status, entry.payload) for entry in body.resume] == [
+        ("a/1", "resolved", {"approved": True}),
+        ("2", "cancelled", None),
+        ("3", "resolved", None),
+    ]
+    for none in (b"{}", b'{"resume":null}'):
+        assert parse_body(ToolRunInput, none)[0].resume is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "field"),
+    [
+        ({"status": "resolved"}, "resume.1.interruptId"),
+        ({"interruptId": "", "status": "resolved"}, "resume.1.interruptId"),
+        ({"interruptId": "x" * (MAX_ID + 1), "status": "resolved"}, "resume.1.interruptId"),
+        ({"interruptId": 7, "status": "resolved"}, "resume.1.interruptId"),
+        ({"interruptId": "b"}, "resume.1.status"),
+        ({"interruptId": "b", "status": "denied"}, "resume.1.status"),
+        ({"interruptId": "b", "status": "resolved", "metadata": []}, "resume.1.metadata"),
+        ({"interruptId": "b", "status": "resolved", "answer": 1}, "resume.1.answer"),
+        ("b", "resume.1"),
+        ({"interruptId": "a", "status": "resolved"}, "resume"),
+    ],
+)
+def test_a_resume_that_does_not_fit_or_names_a_question_twice_is_named(entry: Any, field: str) -> None:
+    assert refused(ToolRunInput, {"resume": [{"interruptId": "a", "status": "cancelled"}, entry]}) == [field]
+
+
+def test_an_answer_names_its_question_and_says_how_it_ended() -> None:
+    body, _ = parse_body(AnswerInput, b'{"interruptId":"q","status":"resolved","payload":[1]}')
+    assert (body.interrupt_id, body.status, body.payload) == ("q", "resolved", [1])
+    assert refused(AnswerInput, {}) == ["interruptId", "status"]
+    assert refused(AnswerInput, {"interruptId": "q", "status": "open"}) == ["status"]
+    assert refused(AnswerInput, {"interruptId": "q", "status": "cancelled", "metadata": {}}) == ["metadata"]
+
+
+def test_a_claim_is_new_or_renewed() -> None:
+    assert parse_body(ClaimInput, b"")[0].claim_id is None
+    assert parse_body(ClaimInput, b'{"claimId":"c"}')[0].claim_id == "c"
+    assert refused(ClaimInput, {"claimId": ""}) == ["claimId"]
+
+
+def test_a_page_that_waits_says_so_in_a_thousand_characters() -> None:
+    body, _ = parse_body(WaitingInput, json.dumps({"claimId": "c", "message": "x" * 1_000}).encode())
+    assert (body.claim_id, body.message) == ("c", "x" * 1_000)
+    assert parse_body(WaitingInput, b'{"claimId":"c"}')[0].message is None
+    assert refused(WaitingInput, {"message": "x" * 1_001}) == ["claimId", "message"]
+
+
+def test_a_result_is_an_object_or_null_and_never_left_out() -> None:
+    assert parse_body(ResultInput, b'{"claimId":"c","output":null}')[0].output is None
+    assert parse_body(ResultInput, b'{"claimId":"c","output":{"content":[]}}')[0].output == {"content": []}
+    assert refused(ResultInput, {"claimId": "c"}) == ["output"]
+    assert refused(ResultInput, {"claimId": "c", "output": "text"}) == ["output"]
