@@ -44,6 +44,9 @@ class NoWriter:
     def on_trim(self, callback: Callable[[], None]) -> None:
         """There is nothing to trim."""
 
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """There is nothing to lose."""
+
     async def flush(self) -> None:
         await asyncio.sleep(0)
 

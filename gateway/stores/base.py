@@ -138,7 +138,9 @@ class RunWriter(Protocol):
 
     `write` takes `count` frames as one piece of bytes, numbered after those before. What is written is stored in this
     order, together with the record that was saved last; `flush` returns when all of it is. The callback of `on_trim` is
-    called once, soon after the oldest frames have left the log.
+    called once, soon after the oldest frames have left the log. That of `on_lost` is called once, on the loop, when
+    nothing more will be stored: with `superseded` (fenced), `store` (it failed for `store_timeout`), or `store_lost`
+    (it came back without the run). From then on `write` drops, and `flush` raises `StoreError`.
     """
 
     @property
@@ -147,6 +149,7 @@ class RunWriter(Protocol):
     def save(self, record: RunRecord) -> None: ...
     async def flush(self) -> None: ...
     def on_trim(self, callback: Callable[[], None]) -> None: ...
+    def on_lost(self, callback: Callable[[str], None]) -> None: ...
 
 
 class Store(Protocol):
@@ -185,9 +188,23 @@ class Store(Protocol):
     def messages(self, worker: str) -> AsyncIterator[Message]: ...
 
     # leases
-    async def renew(self, worker: str) -> None: ...
-    async def orphans(self) -> list[RunKey]: ...
-    async def take_over(self, key: RunKey, worker: str) -> Lease | None: ...
+    async def renew(self, worker: str) -> None:
+        """The worker lives: its runs are no orphans for another `lease_seconds` of the store's time."""
+
+    async def retire(self, worker: str) -> None:
+        """The worker has ended in good order; whatever it still holds is an orphan at once."""
+
+    async def workers(self) -> list[str]:
+        """The workers that live, by their renewals."""
+
+    async def orphans(self) -> list[RunKey]:
+        """Runs that are not over and whose worker has not renewed in time."""
+
+    async def take_over(self, key: RunKey, worker: str, *, orphaned: bool = False) -> Lease | None:
+        """A lease of a higher epoch, which fences the old one; None when the run is over or unknown.
+
+        `orphaned`: also None unless the run is an orphan at this very moment.
+        """
 
     # questions
     async def ask(self, lease: Lease, question: Question) -> None:

@@ -87,6 +87,9 @@ class MemoryWriter:
         """`callback` is called when the oldest events have left the log for the first time."""
         self._entry.on_trim = callback
 
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Nothing is ever lost but with the process."""
+
     def _check(self) -> None:
         if self._entry.epoch != self._epoch:
             raise Fenced("Another worker has taken this run over.")
@@ -231,12 +234,18 @@ class MemoryStore(MemoryState):
     async def renew(self, worker: str) -> None:
         return None
 
+    async def retire(self, worker: str) -> None:
+        return None
+
+    async def workers(self) -> list[str]:
+        return []
+
     async def orphans(self) -> list[RunKey]:
         return []
 
-    async def take_over(self, key: RunKey, worker: str) -> Lease | None:
+    async def take_over(self, key: RunKey, worker: str, *, orphaned: bool = False) -> Lease | None:
         entry = self._runs.get(key)
-        if entry is None or entry.record.over:
+        if entry is None or entry.record.over or orphaned:
             return None
         entry.epoch += 1
         entry.worker = worker
