@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from gateway import AuthContext, PayloadError, ToolContext, ToolError, tool
+from gateway import AuthContext, InputResponse, PayloadError, ToolContext, ToolError, tool
 from gateway.run.order import TERMINALS
 from gateway.testing import EventCollector, disconnect_after, run_tool
 from tests.support.servers import Serve, Server
@@ -304,3 +304,44 @@ async def test_a_lost_client_raises_what_it_could_not_read(server: Server) -> No
         await disconnect_after(1, f"{server.url}/tools/nothing", {})
     with pytest.raises(AssertionError, match="ended after 7 events of 99"):
         await disconnect_after(99, f"{server.url}/tools/burst", {"arguments": {"count": 0}})
+
+
+# -- the person --
+
+
+@tool(needs_approval=True)
+async def survey(ctx: ToolContext, place: str) -> dict[str, Any]:
+    """Asks in every way there is."""
+    name = await ctx.request_input("Your name?", {"type": "string"})
+    days = ctx.interrupt("How many days?", {"type": "integer"}, key="days")
+    again = await ctx.request_input("Again, your name?", {"type": "string"})
+    return {"place": place, "name": name.payload, "days": days.payload, "again": again.status}
+
+
+async def test_run_tool_answers_what_the_tool_asks_over_all_of_its_runs() -> None:
+    asked = []
+
+    def answer(question: Any) -> object:
+        asked.append(question["message"])
+        if question["reason"] == "tool_call":
+            return {"approved": True, "arguments": {"place": "Oslo"}}
+        if question["message"].startswith("Again"):
+            return InputResponse("cancelled")
+        return 3 if question["key"] == "days" else "Ada"
+
+    output, events = await run_tool(survey, {"place": "Rome"}, answer=answer)
+    assert output.structured_content == {"place": "Oslo", "name": "Ada", "days": 3, "again": "cancelled"}
+    assert asked[1:] == ["Your name?", "How many days?", "Your name?", "Again, your name?"]
+    assert [event["type"] for event in events].count("RUN_STARTED") == 2
+
+
+async def test_run_tool_gives_an_approval_and_says_when_a_question_has_no_answer() -> None:
+    with pytest.raises(RuntimeError, match=r"asks 'Your name\?': give run_tool an `answer`"):
+        await run_tool(survey, {"place": "Rome"})
+
+
+async def test_an_answer_that_does_not_fit_is_an_error_of_the_test() -> None:
+    with pytest.raises(ValueError, match=r"The answer to 'Your name\?' does not fit"):
+        await run_tool(
+            survey, {"place": "Rome"}, answer=lambda q: {"approved": True} if q["schema"].get("properties") else 7
+        )

@@ -16,6 +16,7 @@ from gateway.execution import outcomes
 from gateway.execution.approvals import edited_by
 from gateway.execution.call import Call
 from gateway.execution.outcomes import ToolOutput
+from gateway.execution.resuming import resume_call
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.spec import Resumption
 from gateway.http.engine import Engine
@@ -25,8 +26,6 @@ from gateway.wire.inputs import ResumeEntry
 from gateway.wire.json_schema import misfits
 
 __all__ = ["Resumed", "checked_payload", "resumed"]
-
-LARGE = 16 * 1024  # characters of a payload that are not looked at on the loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +39,8 @@ class Resumed:
 
     def apply(self, call: Call) -> None:
         """Gives a call that is made again its answers, and the arguments it had or was approved with."""
-        question = self.answered[call.call_id]
         call.refused = self.refused.get(call.call_id)
-        given = {key: answer for key, answer in question.earlier.items() if key != APPROVAL_KEY}
-        call.approval = question.earlier.get(APPROVAL_KEY)
-        if question.answer is not None and question.key == APPROVAL_KEY:
-            call.approval = question.answer
-        elif question.answer is not None:
-            given[question.key] = call.newest = question.answer
-        call.answers = given
-        edited = None if call.approval is None or question.key != APPROVAL_KEY else edited_by(call.approval)
-        call.arguments = question.arguments if edited is None else edited
+        resume_call(call, self.answered[call.call_id])
 
 
 async def resumed(
@@ -141,9 +131,8 @@ async def _check_answer(entry: ResumeEntry, question: Question, tools: SessionTo
 
 async def checked_payload(question: Question, payload: Any, tools: SessionTools) -> None:
     """`InvalidArguments` when an answer breaks its question's schema, or edited arguments do not fit the tool."""
-    large = len(str(payload)) > LARGE
-    check = misfits(question.response_schema, payload) if not large else None
-    details = await asyncio.to_thread(misfits, question.response_schema, payload) if check is None else check
+    # In a thread: what a schema costs is its author's choice, and a payload may be large.
+    details = await asyncio.to_thread(misfits, question.response_schema, payload)
     if details:
         named = "; ".join(f"{item['field']}: {item['message']}" for item in details)
         raise InvalidArguments(f"The answer does not fit: {named}", code="invalid_payload", details=details)

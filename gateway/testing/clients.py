@@ -1,8 +1,4 @@
-"""Helpers to test tools and clients of a gateway; nothing in here is needed to run one.
-
-`run_tool` runs one tool through the real executor, without HTTP. `EventCollector` reads the stream of a running
-gateway and survives lost connections; `disconnect_after` loses one on purpose.
-"""
+"""Clients for tests: one that never loses an event, and one that loses its connection on purpose."""
 
 from __future__ import annotations
 
@@ -13,153 +9,15 @@ import struct
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
-from typing import Any, Self, TypedDict, Unpack, cast
+from typing import Any, Self
 
 import httpx
 
-from gateway.execution.call import Call
-from gateway.execution.caller import AuthContext, Caller
-from gateway.execution.jobs import CallsJob
-from gateway.execution.live import LiveRun
-from gateway.execution.outcomes import ToolOutput
-from gateway.execution.registry import Registry
-from gateway.execution.session_tools import SessionTools
-from gateway.execution.supervisor import RunSpec, Supervisor, no_context
-from gateway.execution.tools import Tool, tool
 from gateway.run.order import TERMINALS
-from gateway.run.records import RunKey
-from gateway.settings import Settings
-from gateway.stores.base import StopRequest
-from gateway.stores.memory import MemoryStore
-from gateway.wire.codec import decode
+from gateway.testing.events import Event, event_of
 from gateway.wire.sse import Decoder, Message
 
-__all__ = ["ContextOptions", "Event", "EventCollector", "disconnect_after", "run_tool"]
-
-Event = dict[str, Any]
-"""One event in wire names: `{"type": "CUSTOM", "timestamp": 1764450000000, "name": …, "value": {…}, …}`."""
-
-
-class ContextOptions(TypedDict, total=False):
-    """What a test may say about the call that `run_tool` makes; every default is what a plain request would give.
-
-    - `run_id`, `thread_id`, `tool_call_id`, `parent_run_id`, `request_id`, `client_request_id`: str.
-    - `session_id`: as `ctx.session_id`, `anon:…` or `user:…`.
-    - `auth`: who calls, an `AuthContext`.
-    - `context`: what the tool sees as `ctx.context`.
-    - `metadata`: keys that are added to `ctx.metadata`, `{"headers": {"mcp-x": "1"}}` for example.
-    - `timeout`: seconds, 0 for ever; the default is the tool's own, else the gateway's.
-    - `stop_when`: a function of each event; once it is true, Stop is pressed as a person does.
-    - `settings`: fields of `Settings` by name, `{"stop_grace": 0.2, "strict_payloads": True}` for example.
-    """
-
-    run_id: str
-    thread_id: str
-    tool_call_id: str
-    parent_run_id: str
-    request_id: str
-    client_request_id: str
-    session_id: str
-    auth: AuthContext
-    context: Any
-    metadata: Mapping[str, Any]
-    timeout: float
-    stop_when: Callable[[Event], object]
-    settings: Mapping[str, Any]
-
-
-async def run_tool(
-    tool: Tool | Callable[..., Any], arguments: Mapping[str, Any], **ctx: Unpack[ContextOptions]
-) -> tuple[ToolOutput, list[Event]]:
-    """Runs a tool as the gateway does: a run of its own, the real executor, a store in memory, no HTTP.
-
-    Returns what the call ended in and all events of the run in order, `RUN_STARTED` to the terminal one, as dicts.
-    `tool` is what `@tool` made, or a plain function. The call is made whatever `visibility`, `requires` and
-    `needs_approval` say: to keep callers away is the gateway's work. See `ContextOptions` for `ctx`.
-
-    Never raises for an outcome: a tool that raises, arguments that do not fit, a time limit and Stop are outputs
-    (`output.status`, `output.text`). Raises `TypeError` for an unknown keyword or what is no tool, and
-    `pydantic.ValidationError` for settings that do not fit. Source: contract 2 and 5.1.
-
-    ::
-
-        output, events = await run_tool(import_rows, {"rows": ["a", "b"]})
-        assert output.structured_content == {"imported": 2}
-        assert [e["value"]["row"] for e in events if e.get("name") == "import.row"] == ["a", "b"]
-    """
-    unknown = sorted(set(ctx) - set(ContextOptions.__annotations__))
-    if unknown:
-        raise TypeError(f"run_tool has no option {', '.join(unknown)}.")
-    made = tool if isinstance(tool, Tool) else _as_tool(tool)
-    settings = Settings(**ctx.get("settings", {}))
-    async with MemoryStore(settings) as store:
-        supervisor = Supervisor(settings, store)
-        await supervisor.open()
-        try:
-            spec = _spec(made, arguments, settings, ctx)
-            await supervisor.start(spec)
-            events = await _follow(supervisor, spec.key, ctx.get("stop_when"))
-            record = await store.get(spec.key)
-        finally:
-            await supervisor.close()
-    if record is None or record.result is None:
-        raise RuntimeError(f"The run ended without an output: {events[-1]}")
-    return ToolOutput.from_wire(cast("dict[str, Any]", decode(record.result))), events
-
-
-def _as_tool(function: Callable[..., Any]) -> Tool:
-    return tool(function)
-
-
-def _spec(made: Tool, arguments: Mapping[str, Any], settings: Settings, ctx: ContextOptions) -> RunSpec:
-    caller = Caller(
-        request_id=ctx.get("request_id", uuid.uuid4().hex),
-        session_id=ctx.get("session_id", f"anon:{uuid.uuid4().hex}"),
-        client_request_id=ctx.get("client_request_id"),
-        auth=ctx.get("auth"),
-        metadata={
-            "headers": {},
-            "forwarded_props": {},
-            "context": [],
-            "client_tools": [],
-            "client_request_id": ctx.get("client_request_id"),
-            **ctx.get("metadata", {}),
-        },
-    )
-    limit = ctx.get("timeout", settings.tool_timeout if made.timeout is None else made.timeout)
-    call_id = ctx.get("tool_call_id", f"call_{uuid.uuid4().hex}")
-
-    def prepare(run: LiveRun) -> None:
-        Call(run, call_id, made.name, made, dict(arguments), limit)
-
-    return RunSpec(
-        key=RunKey(None, ctx.get("run_id", str(uuid.uuid4()))),
-        thread_id=ctx.get("thread_id", str(uuid.uuid4())),
-        agent="tools",
-        fingerprint=b"",
-        caller=caller,
-        prepare=prepare,
-        job=CallsJob(caller, single=True),
-        context=partial(no_context, ctx.get("context")),
-        parent_run_id=ctx.get("parent_run_id"),
-        tools=SessionTools(Registry([made])),
-    )
-
-
-async def _follow(supervisor: Supervisor, key: RunKey, stop_when: Callable[[Event], object] | None) -> list[Event]:
-    decoder, events = Decoder(), list[Event]()
-    async for data in supervisor.store.follow(key, 0):
-        for message in decoder.feed(data):
-            events.append(_event(message))
-            if stop_when is not None and stop_when(events[-1]):
-                stop_when = None
-                await supervisor.stop(StopRequest(key, "user"))
-    return events
-
-
-def _event(message: Message) -> Event:
-    return cast("Event", decode(message.data))
+__all__ = ["EventCollector", "disconnect_after"]
 
 
 class EventCollector:
@@ -299,7 +157,7 @@ class EventCollector:
             raise AssertionError(f"Event {number} of run {self.run_id!r} came after event {self.last_event_id}.")
         self.last_event_id = number
         self._lost = 0
-        self.events.append(_event(message))
+        self.events.append(event_of(message))
         return self.events[-1]
 
 
@@ -343,7 +201,7 @@ async def _first_events(response: httpx.Response, count: int) -> list[Event]:
     decoder, events = Decoder(), list[Event]()
     if count > 0:
         async for chunk in response.aiter_bytes():
-            events += map(_event, decoder.feed(chunk))
+            events += map(event_of, decoder.feed(chunk))
             if len(events) >= count:
                 return events[:count]
         raise AssertionError(f"The stream ended after {len(events)} events of {count}.")
