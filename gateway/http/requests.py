@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _CURSOR = re.compile(r"-1|[0-9]{1,18}")
-_NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{0,18})?")
+_NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,4})?")
 
 
 def parameter(query: QueryParams, name: str, default: float, low: float, high: float) -> float:
