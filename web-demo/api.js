@@ -38,17 +38,25 @@ export const getRun = (runId, ticket) => request(withQuery(runPath(runId), { tic
 
 export const stopRun = (runId) => request(runPath(runId, "/stop"), { method: "POST" });
 
-export const stopCall = (runId, callId) =>
-  request(runPath(runId, `/tool-calls/${encodeURIComponent(callId)}/stop`), { method: "POST" });
+const callPath = (runId, callId, rest) => runPath(runId, `/tool-calls/${encodeURIComponent(callId)}${rest}`);
+
+export const stopCall = (runId, callId) => request(callPath(runId, callId, "/stop"), { method: "POST" });
+
+/** Moves a call to the background and returns the id of the run in which it goes on there. */
+export const detachCall = async (runId, callId) =>
+  (await request(callPath(runId, callId, "/detach"), { method: "POST" })).runId;
+
+/** Answers an open question: `{interruptId, status, payload?}`. */
+export const answerQuestion = (runId, answer) => request(runPath(runId, "/input"), posting(answer));
 
 /** A ticket with which anybody may read this run, and do nothing else. */
 export const shareTicket = async (runId) =>
   (await request(runPath(runId, "/ticket"), posting({ use: "share" }))).ticket;
 
 /** A page of this session's runs, newest first: `{items, next}`; `next` is the `after` of the page that follows. */
-export const listRuns = (limit, after) => request(withQuery("runs", { limit, after }));
+export const listRuns = (limit, after, status) => request(withQuery("runs", { limit, after, status }));
 
-/** Starts a run of one call. */
+/** Starts a run of one call, or goes on with one. */
 export const startRun = (tool, body) =>
   sendUntilAnswered(`tools/${encodeURIComponent(tool)}`, posting(body, { Prefer: "respond-async" }));
 
@@ -64,6 +72,33 @@ export async function refusal(runId, ticket) {
   } catch (error) {
     if (error instanceof ApiError) return error;
     throw error;
+  } finally {
+    leaving.abort();
+  }
+}
+
+/** The events after one id up to another, which the gateway has already: no stream is held open for them. */
+export async function pastEvents(runId, after, last) {
+  const leaving = new AbortController();
+  const events = [];
+  try {
+    const response = await send(withQuery(runPath(runId, "/events"), { lastEventId: after }), { signal: leaving.signal });
+    if (!response.ok) throw await failure(response);
+    if (response.status === 204) return events;
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = "", id = after; id < last; ) {
+      const { value, done } = await reader.read().catch(() => ({ done: true })); // cut: what came is enough
+      if (done) break;
+      const frames = (rest + value).split("\n\n");
+      rest = frames.pop();
+      for (const frame of frames) {
+        const [, number, data] = /^id: (\d+)\ndata: (.*)$/m.exec(frame) ?? [];
+        if (number === undefined) continue;
+        id = Number(number);
+        events.push(JSON.parse(data));
+      }
+    }
+    return events;
   } finally {
     leaving.abort();
   }
@@ -106,6 +141,8 @@ async function failure(response) {
   let error = {};
   try {
     error = (await response.json()).error ?? {};
+    // A refused detach has its sentence alone.
+    if (typeof error === "string") error = { message: error };
   } catch {
     // A proxy's own error page: the status is all there is to say.
   }

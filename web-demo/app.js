@@ -1,11 +1,14 @@
 // The page: connects the tools, the form, the run that is shown and the address.
 
-import { ApiError, listTools, startCalls, startRun } from "./api.js";
+import { address, ApiError, listTools, startCalls, startRun, stopRun } from "./api.js";
 import { copyFrom } from "./clipboard.js";
 import { runCommand, stopCommand } from "./curl.js";
 import { byId, setText, showProblem } from "./dom.js";
 import { errorsByField, Form } from "./form.js";
-import { forgetRun, newId, rememberedRuns, rememberRun, show, shown, threadId } from "./history.js";
+import { forgetRun, newId, rememberedRuns, rememberJob, rememberRun, show, shown, threadId } from "./history.js";
+import { Jobs } from "./jobs.js";
+import { JobsView } from "./jobsview.js";
+import { PageTools } from "./page-tools.js";
 import { renderRuns, renderTools } from "./picks.js";
 import { Run } from "./run.js";
 import { RunList } from "./runlist.js";
@@ -13,6 +16,7 @@ import { RunView } from "./runview.js";
 import { callsInput, SeveralView } from "./several.js";
 import { ShareView } from "./share.js";
 import { isOver, ownCalls } from "./state.js";
+import { themeTool } from "./theme.js";
 import { statusText, toolsText } from "./words.js";
 
 const CLOCK_MS = 250;
@@ -21,11 +25,16 @@ const CLOCK_MS = 250;
 const BUSY_MS = 3000;
 const IDLE_MS = 15_000;
 
-const view = new RunView();
+const view = new RunView({ open: openRun, answer, parametersOf, isJob: (runId) => jobs.has(runId) });
 const share = new ShareView();
 const runs = new RunList();
+const jobs = new Jobs();
+const jobsView = new JobsView(openRun, stopJob);
+const pageTools = new PageTools({ baseUrl: address(".") });
+/** Runs that are shown no more, for which a tool of this page is at work. */
+const kept = new Set();
 const forms = new Map();
-let tools = [];
+let tools = []; // of the gateway, then those of this page: `onPage`
 let tool = null;
 let form = null;
 let several = null;
@@ -53,12 +62,24 @@ function statusChanged() {
   if (run.over && run.ticket === null) refreshRuns();
 }
 
+function renderAllTools() {
+  const pick = (onPage) => tools.filter((each) => Boolean(each.onPage) === onPage);
+  renderTools(byId("tools"), pick(false), tool?.name, chooseTool);
+  renderTools(byId("page-tools"), pick(true), tool?.name, chooseTool);
+  byId("page-tools-title").hidden = pick(true).length === 0;
+}
+
+function renderJobs() {
+  jobsView.render(jobs.items, run?.runId);
+}
+
 function renderRecent() {
   const items = recentRuns();
   const current = items.find((item) => item.runId === run?.runId);
   // The stream knows it first.
   if (current && run.state.status !== "connecting") current.status = run.state.status;
   renderRuns(byId("recent"), byId("recent-title"), items, run?.runId, (item) => showRun(item.runId, item.tool));
+  renderJobs();
   byId("more-runs").hidden = runs.next === null;
 }
 
@@ -85,7 +106,7 @@ function renderTitle() {
 }
 
 function renderCurl() {
-  if (!tool) return;
+  if (!tool || tool.onPage) return;
   const { values } = form.read();
   setText(byId("curl-command"), runCommand(tool.name, values));
   setText(byId("curl-stop"), stopCommand());
@@ -101,7 +122,9 @@ function chooseTool(next) {
   showProblem(byId("form-problem"), null);
   byId("fields").replaceChildren(form.element);
   byId("tool-panel").hidden = false;
-  renderTools(byId("tools"), tools, tool.name, chooseTool);
+  byId("curl").hidden = Boolean(tool.onPage);
+  byId("page-tool-note").hidden = !tool.onPage;
+  renderAllTools();
   renderCurl();
   show({ run: run?.runId, ticket: run?.ticket, tool: tool.name });
 }
@@ -118,11 +141,13 @@ async function start(event) {
   showProblem(byId("form-problem"), null);
   const { values, errors } = form.read();
   if (Object.keys(errors).length > 0) return form.showErrors(errors);
-  const body = { arguments: values, threadId: threadId(), runId: newId(), toolCallId: newId() };
+  const body = tool.onPage
+    ? callsInput(newId(), threadId(), [{ name: tool.name, values }], descriptors([tool]))
+    : { arguments: values, threadId: threadId(), runId: newId(), toolCallId: newId() };
   const button = byId("run-button");
   button.disabled = true;
   try {
-    await startRun(tool.name, body);
+    await (tool.onPage ? startCalls(body) : startRun(tool.name, body));
   } catch (error) {
     return refused(error);
   } finally {
@@ -134,13 +159,14 @@ async function start(event) {
 
 async function startSeveral() {
   const calls = [];
+  const chosen = tools.filter(({ name }) => several.chosen.includes(name));
   showProblem(byId("several-problem"), null);
-  for (const named of tools.filter(({ name }) => several.chosen.includes(name))) {
+  for (const named of chosen) {
     const { values, errors } = formOf(named).read();
     if (Object.keys(errors).length > 0) return misfit(named, errors);
     calls.push({ name: named.name, values });
   }
-  const body = callsInput(newId(), threadId(), calls);
+  const body = callsInput(newId(), threadId(), calls, descriptors(chosen.filter(({ onPage }) => onPage)));
   several.setBusy(true);
   try {
     await startCalls(body);
@@ -152,6 +178,9 @@ async function startSeveral() {
   }
   started(body.runId, toolsText(calls.map((call) => call.name)));
 }
+
+/** The tools of this page as a RunAgentInput lists them. */
+const descriptors = (named) => named.map(({ name, description, parameters }) => ({ name, description, parameters }));
 
 function misfit(named, errors) {
   if (named !== tool) chooseTool(named);
@@ -168,6 +197,37 @@ function started(runId, label) {
   refreshRuns();
 }
 
+/** A run of this session, named by another one. */
+function openRun(runId, toolName) {
+  showRun(runId, toolName ?? recentRuns().find((item) => item.runId === runId)?.tool);
+}
+
+/** What a tool takes, or `undefined` for one that the page does not know. */
+function parametersOf(name) {
+  return tools.find((item) => item.name === name)?.parameters;
+}
+
+/** An answer to the last question of an interrupted run shows the run that goes on with it. */
+async function answer(asked, question, status, payload) {
+  const next = await asked.answer(question, status, payload);
+  if (next === null) return;
+  const label = toolsText(ownCalls(asked.state).map((call) => call.name));
+  if (asked === run) started(next, label);
+  else rememberRun(next, label);
+}
+
+async function stopJob(runId) {
+  try {
+    await stopRun(runId);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    return false;
+  } finally {
+    refreshRuns();
+  }
+  return true;
+}
+
 function refused(error) {
   if (!(error instanceof ApiError)) throw error;
   const elsewhere = form.showErrors(errorsByField(error.details));
@@ -179,8 +239,10 @@ function refused(error) {
 function showRun(runId, toolName, ticket = null) {
   const named = tools.find((item) => item.name === toolName);
   if (named && named !== tool) chooseTool(named);
-  run?.close();
-  run = new Run(runId, changed, isMine(runId) ? null : ticket);
+  leaveRun();
+  const owned = isMine(runId);
+  run = new Run(runId, changed, owned ? null : ticket, owned || ticket === null ? heard : undefined);
+  run.resumedBy = runs.resumedBy(runId);
   lastStatus = "";
   view.show(run);
   share.show(run);
@@ -188,6 +250,27 @@ function showRun(runId, toolName, ticket = null) {
   run.open();
   changed();
   renderRecent();
+}
+
+/** A tool of this page that is at work goes on, and Stop must still reach it. */
+function leaveRun() {
+  if (!run) return;
+  if (!pageTools.busy(run.runId)) return run.close();
+  const left = run;
+  kept.add(left);
+  left.onChange = () => {
+    if (pageTools.busy(left.runId)) return;
+    left.close();
+    kept.delete(left);
+  };
+}
+
+/** Every event of a run that is this session's. */
+function heard(event, runId) {
+  pageTools.handle(event, runId);
+  if (event.name !== "tool.detached") return;
+  rememberJob(event.value.runId);
+  refreshRuns();
 }
 
 /** Somebody who opens the link that they gave to others still sees their own run. */
@@ -220,6 +303,12 @@ async function refreshRuns() {
   listedAt = performance.now();
   await runs.refresh();
   renderRecent();
+  await jobs.refresh(runs.records, runs.next === null);
+  renderJobs();
+  if (run && run.ticket === null && run.resumedBy === null) {
+    run.resumedBy = runs.resumedBy(run.runId);
+    if (run.resumedBy !== null) changed();
+  }
 }
 
 async function olderRuns() {
@@ -228,7 +317,8 @@ async function olderRuns() {
 }
 
 async function poll() {
-  const busy = runs.records.some((record) => !isOver(record.status) && record.runId !== run?.runId);
+  const others = runs.records.some((record) => !isOver(record.status) && record.runId !== run?.runId);
+  const busy = others || jobs.atWork.length > 0 || run?.asks; // a question may be answered elsewhere
   const due = performance.now() - listedAt >= (busy ? BUSY_MS : IDLE_MS);
   if (due && document.visibilityState === "visible") await refreshRuns();
 }
@@ -249,13 +339,21 @@ async function begin() {
     return showProblem(byId("tools-problem"), error.message);
   }
   if (tools.length === 0) showProblem(byId("tools-problem"), "This gateway has no tools.");
-  renderTools(byId("tools"), tools, null, chooseTool);
+  pageTools.register(themeTool);
+  await findPageTools();
   several = new SeveralView(tools);
   const wanted = shown();
   const last = wanted.run ? null : rememberedRuns()[0];
   const first = tools.find((item) => item.name === (wanted.tool ?? last?.tool)) ?? tools[0];
   if (first) chooseTool(first);
   if (wanted.run ?? last) showRun(wanted.run ?? last.runId, wanted.tool ?? last?.tool, wanted.ticket);
+}
+
+/** As in an agent's run, the page's tool counts where the gateway has one of the same name. */
+async function findPageTools() {
+  const own = (await pageTools.tools()).map((each) => ({ ...each, onPage: true }));
+  tools = [...tools.filter((each) => !each.onPage && !own.some(({ name }) => name === each.name)), ...own];
+  renderAllTools();
 }
 
 byId("form").addEventListener("submit", start);
@@ -279,5 +377,6 @@ setInterval(() => {
   renderTitle();
 }, CLOCK_MS);
 setInterval(poll, BUSY_MS);
+document.modelContext?.addEventListener?.("toolchange", findPageTools);
 addEventListener("visibilitychange", poll);
 begin();

@@ -1,14 +1,19 @@
-// One tool call: its name and status, a progress bar, and in the end its result.
+// One tool call: its name and status, a progress bar, what it asks, and in the end its result.
 
 import { element, setData, setText } from "./dom.js";
-import { statusText } from "./words.js";
+import { QuestionView } from "./questionview.js";
+import { percentOf, statusText } from "./words.js";
 
 /** More text than this in one box makes the tab slow; the stream has all of it. */
 const SHOWN_CHARACTERS = 200_000;
 
 export class CallView {
-  /** `onStop` is called when a person wants to end this call alone. */
-  constructor(call, onStop) {
+  /**
+   * `does` is what a person can do: `stop(callId)` ends this call alone, `detach(callId)` moves it to the background,
+   * `open(runId)` shows another run, `answer(question, status, payload)`; `does.parametersOf(tool)` is a schema.
+   */
+  constructor(call, does) {
+    this.does = does;
     this.name = element("span", { className: "mono call-name" });
     this.badge = element("span", { className: "badge small", "data-testid": "call-status" });
     this.stop = element(
@@ -18,28 +23,59 @@ export class CallView {
         className: "danger small",
         "data-testid": "call-stop",
         "aria-label": `Stop ${call.name}`,
-        onclick: () => onStop(call.id),
+        onclick: () => does.stop(call.id),
         hidden: true,
       },
       "Stop",
     );
+    this.detach = element(
+      "button",
+      {
+        type: "button",
+        className: "quiet small",
+        "data-testid": "call-detach",
+        "aria-label": `Move ${call.name} to the background`,
+        onclick: () => does.detach(call.id),
+        hidden: true,
+      },
+      "Move to background",
+    );
     this.percent = element("span", { className: "number muted" });
     this.bar = element("progress", { max: 100, "data-testid": "progress", "aria-label": `Progress of ${call.name}` });
     this.message = element("p", { className: "hint progress-message", "data-testid": "progress-message" });
+    this.questions = element("div", { className: "questions" });
     this.result = element("div", { className: "result", "data-testid": "result", hidden: true });
+    this.job = element(
+      "button",
+      {
+        type: "button",
+        className: "quiet small",
+        "data-testid": "call-job",
+        onclick: () => does.open(this.job.value),
+        hidden: true,
+      },
+      "Open the background job",
+    );
     this.element = element(
       "article",
-      { className: "call", "data-call": call.id, "data-testid": `call-${call.id}` },
-      element("div", { className: "call-head" }, this.name, this.badge, this.percent, this.stop),
+      { className: "call", tabIndex: -1, "data-call": call.id, "data-testid": `call-${call.id}` },
+      element("div", { className: "call-head" }, this.name, this.badge, this.percent, this.detach, this.stop),
       this.bar,
       this.message,
+      this.questions,
       this.result,
+      this.job,
     );
+    this.views = new Map();
     this.shownResult = null;
   }
 
-  /** `stoppable`: this call can be ended alone; `stopping`: somebody has asked for that. */
-  render(call, { stoppable, stopping }) {
+  /**
+   * `mine`: of this session's run; `stoppable`: this call can be ended alone; `stopping`: somebody has asked for that;
+   * `movable`: it may be moved to the background; `moving`: somebody has asked for it; `answers`: what is said of those
+   * to its questions, by id, or `null` where this page cannot answer; `refusals`: of answers, each to be shown once.
+   */
+  render(call, { mine, stoppable, stopping, movable, moving, answers, refusals }) {
     const working = call.status === "running" || call.status === "waiting";
     const status = working && stopping ? "stopping" : call.status;
     setText(this.name, call.name);
@@ -47,6 +83,11 @@ export class CallView {
     setData(this.badge, "status", status);
     this.stop.hidden = !stoppable || !working;
     this.stop.disabled = stopping;
+    this.detach.hidden = !movable || !working;
+    this.detach.disabled = moving;
+    this.job.value = call.detachedRunId ?? "";
+    this.job.hidden = !call.detachedRunId || !mine;
+    this.#renderQuestions(answers === null ? new Map() : call.questions, answers, refusals);
     this.#renderProgress(call);
     if (call.result && call.result !== this.shownResult) this.#renderResult(call);
   }
@@ -64,7 +105,32 @@ export class CallView {
     setData(this.bar, "status", status);
     setText(this.percent, percent === null ? "" : `${Math.floor(percent)} %`);
     setText(this.message, status === "waiting" ? (waitingFor ?? "Waiting for you.") : messageOf(progress));
-    this.message.hidden = this.message.textContent === "";
+    this.message.hidden = this.message.textContent === "" || this.views.size > 0; // a question says it itself
+  }
+
+  #renderQuestions(questions, answers, refusals) {
+    for (const [id, view] of this.views) {
+      if (questions.has(id)) continue;
+      // Whoever was typing must not be thrown to the top of the page.
+      if (view.element.contains(document.activeElement)) this.element.focus({ preventScroll: true });
+      view.element.remove();
+      this.views.delete(id);
+    }
+    for (const question of questions.values()) {
+      if (!this.views.has(question.id)) this.#ask(question);
+      const view = this.views.get(question.id);
+      view.showKept(answers.get(question.id) ?? "");
+      if (refusals.has(question.id)) view.showRefusal(refusals.get(question.id));
+      refusals.delete(question.id);
+    }
+  }
+
+  #ask(question) {
+    const parameters = this.does.parametersOf(question.toolName);
+    const onAnswer = (status, payload) => this.does.answer(question, status, payload);
+    const view = new QuestionView(question, parameters, onAnswer);
+    this.views.set(question.id, view);
+    this.questions.append(view.element);
   }
 
   #renderResult(call) {
@@ -96,12 +162,6 @@ export function durationText(milliseconds) {
   return minutes < 60
     ? `${minutes} min ${Math.floor(seconds % 60)} s`
     : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
-
-function percentOf(progress, status) {
-  if (typeof progress?.percent === "number") return progress.percent;
-  if (progress?.total > 0) return Math.min(100, Math.max(0, (100 * progress.progress) / progress.total));
-  return status === "completed" ? 100 : null;
 }
 
 function messageOf(progress) {

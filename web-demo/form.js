@@ -1,15 +1,16 @@
-// The form of one tool, made from its JSON Schema.
+// The form of a tool, or of a question, made from a JSON Schema.
 
 import { element, setText } from "./dom.js";
 import { argumentsOf, display, fieldsOf, parse } from "./fields.js";
 
 export class Form {
-  constructor(schema) {
-    this.rows = fieldsOf(schema).map(createRow);
+  /** `prefix`: of the ids, since a page has many forms; `empty`: what is said in the place of no fields at all. */
+  constructor(schema, { prefix = "field", empty = "This tool takes no arguments." } = {}) {
+    this.rows = fieldsOf(schema).map((field) => createRow(field, prefix));
     this.touched = false;
     this.element = element("div", { className: "fields" }, ...this.rows.map((row) => row.element));
     this.element.addEventListener("input", () => (this.touched = true));
-    if (this.rows.length === 0) this.element.append(element("p", { className: "hint" }, "This tool takes no arguments."));
+    if (this.rows.length === 0 && empty) this.element.append(element("p", { className: "hint" }, empty));
     this.reset();
   }
 
@@ -69,8 +70,8 @@ export function errorsByField(details) {
   return errors;
 }
 
-function createRow(field) {
-  const id = `field-${field.name}`;
+function createRow(field, prefix) {
+  const id = `${prefix}-${field.name}`;
   const hint = element("p", { className: "hint", id: `${id}-hint`, hidden: !field.hint }, field.hint);
   const error = element("p", { className: "field-error", id: `${id}-error`, "data-testid": `error-${field.name}`, hidden: true });
   const control = createControl(field);

@@ -1,6 +1,7 @@
 // The runs of this tab, so that a reload finds them again: in the address (the one shown) and in the session storage.
 
 const RUNS = "agui-gateway.runs";
+const JOBS = "agui-gateway.jobs";
 const THREAD = "agui-gateway.thread";
 const KEPT = 20;
 
@@ -36,6 +37,17 @@ export function rememberRun(runId, tool) {
 
 export function forgetRun(runId) {
   write(RUNS, rememberedRuns().filter((run) => run.runId !== runId));
+}
+
+/** The ids of the background jobs that this tab has seen, newest first. */
+export function rememberedJobs() {
+  const jobs = read(JOBS);
+  return Array.isArray(jobs) ? jobs : [];
+}
+
+export function rememberJob(runId) {
+  const known = rememberedJobs();
+  if (!known.includes(runId)) write(JOBS, [runId, ...known].slice(0, KEPT));
 }
 
 /** What the address shows: `{run, ticket, tool}`, each a string or `null`; a ticket reads somebody else's run. */

@@ -1,7 +1,19 @@
 // One run as this page follows it: the connection to its events, and the state they add up to.
 
-import { ApiError, eventsAddress, getRun, refusal, stopCall, stopRun } from "./api.js";
-import { createState, isOver, receive } from "./state.js";
+import {
+  answerQuestion,
+  ApiError,
+  detachCall,
+  eventsAddress,
+  getRun,
+  refusal,
+  startCalls,
+  startRun,
+  stopCall,
+  stopRun,
+} from "./api.js";
+import { resumeOf } from "./questions.js";
+import { createState, interruptsOf, isOver, receive } from "./state.js";
 
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 10_000;
@@ -9,9 +21,9 @@ const LAST_RETRY_MS = 10_000;
 export class Run {
   /**
    * `onChange` is called after every change, up to thousands of times a second: it must only take a note.
-   * `ticket`: the run is somebody else's and can only be read.
+   * `ticket`: the run is somebody else's and can only be read. `onEvent(event, runId)` gets every event once.
    */
-  constructor(runId, onChange, ticket = null) {
+  constructor(runId, onChange, ticket = null, onEvent = () => {}) {
     this.runId = runId;
     this.ticket = ticket;
     this.state = createState(runId);
@@ -21,7 +33,12 @@ export class Run {
     this.gone = false;
     this.stopAsked = false;
     this.callsAsked = new Set();
+    this.callsMoved = new Set();
+    this.answers = new Map(); // to what an interrupted run asks, until all are there
+    this.refusals = new Map(); // of answers that were kept until then
+    this.resumedBy = null;
     this.onChange = onChange;
+    this.onEvent = onEvent;
     this.source = null;
     this.timer = null;
     this.retryMs = FIRST_RETRY_MS;
@@ -47,30 +64,102 @@ export class Run {
     this.source = null;
   }
 
+  /** Its end was a question that nobody has answered yet: it may go on, or be stopped for good. */
+  get asks() {
+    return this.state.status === "interrupted" && this.resumedBy === null && interruptsOf(this.state).length > 0;
+  }
+
   async stop() {
     this.stopAsked = true;
-    const arrived = await this.#ask(() => stopRun(this.runId));
+    const arrived = await this.#ask("Stop did not arrive", () => stopRun(this.runId));
     if (!arrived) this.stopAsked = false;
+    if (arrived && this.over) await this.#checkInterrupts();
     this.onChange();
   }
 
   /** Ends one call; the others and the run go on. */
   async stopCall(callId) {
     this.callsAsked.add(callId);
-    const arrived = await this.#ask(() => stopCall(this.runId, callId));
+    const arrived = await this.#ask("Stop did not arrive", () => stopCall(this.runId, callId));
     if (!arrived) this.callsAsked.delete(callId);
     this.onChange();
   }
 
-  async #ask(stop) {
+  /** Moves one call to the background, where it goes on as a run of its own. */
+  async detachCall(callId) {
+    this.callsMoved.add(callId);
+    await this.#ask("This call stays here", () => detachCall(this.runId, callId));
+    this.callsMoved.delete(callId);
+    this.onChange();
+  }
+
+  /**
+   * Answers a question, and returns the id of the run that goes on where this one has ended with it, else `null`.
+   * Throws an `ApiError` when the gateway does not take it.
+   */
+  async answer(question, status, payload) {
+    const answer = { interruptId: question.id, status, ...(payload !== undefined && { payload }) };
+    if (question.interrupt) return this.#resume(answer);
+    try {
+      await answerQuestion(this.runId, answer);
+    } catch (error) {
+      // Somebody was faster: the stream takes the question away in a moment.
+      if (!(error instanceof ApiError && error.status === 409)) throw error;
+    }
+    return null;
+  }
+
+  /** The run goes on once all its questions have answers. */
+  async #resume(answer) {
+    this.answers.set(answer.interruptId, answer);
+    this.onChange();
+    const answers = interruptsOf(this.state).map(({ id }) => this.answers.get(id));
+    if (answers.includes(undefined)) return null;
+    const { tool, body } = resumeOf(this.state, answers);
+    try {
+      await (tool === null ? startCalls(body) : startRun(tool, body));
+    } catch (error) {
+      this.#refusedAnswer(error, answer, answers);
+      return null;
+    }
+    this.resumedBy = body.runId;
+    this.onChange();
+    return body.runId;
+  }
+
+  /** The refusal may be about an answer that was given before the last one. */
+  #refusedAnswer(error, last, answers) {
+    const [, index] = /^resume\.(\d+)\./.exec(error.details?.[0]?.field) ?? [];
+    const wrong = answers[index] ?? last;
+    this.answers.delete(wrong.interruptId);
+    if (wrong !== last) this.refusals.set(wrong.interruptId, error);
+    this.onChange();
+    if (wrong === last) throw error;
+  }
+
+  /** The stream says how the run has ended, the record what became of it since. */
+  async #checkInterrupts() {
+    try {
+      const { status } = await getRun(this.runId);
+      if (status === "interrupted") return;
+      this.state.status = status;
+      for (const { id, callId } of interruptsOf(this.state)) this.state.calls.get(callId).questions.delete(id);
+      this.onChange();
+    } catch (error) {
+      // Then an answer will be refused.
+      if (!(error instanceof ApiError)) throw error;
+    }
+  }
+
+  async #ask(problem, request) {
     this.problem = null;
     this.onChange();
     try {
-      await stop();
+      await request();
       return true;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      this.problem = `Stop did not arrive: ${error.message}`;
+      this.problem = `${problem}: ${error.message}`;
       return false;
     }
   }
@@ -83,11 +172,13 @@ export class Run {
   }
 
   #take(message) {
-    receive(this.state, Number(message.lastEventId), message.data);
+    const event = receive(this.state, Number(message.lastEventId), message.data);
+    if (event) this.onEvent(event, this.runId);
     if (this.over) {
       // The stream ends here; without this the EventSource would come back and ask for more.
       this.close();
       this.connection = "closed";
+      if (interruptsOf(this.state).length > 0 && this.ticket === null) this.#checkInterrupts();
     }
     this.onChange();
   }

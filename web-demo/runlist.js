@@ -18,6 +18,13 @@ export class RunList {
     return this.records.some((record) => record.runId === runId);
   }
 
+  /** The id of the run that went on where this one had asked something; its background jobs are no such runs. */
+  resumedBy(runId) {
+    const jobs = this.records.find((record) => record.runId === runId)?.toolCalls.map((call) => call.detachedRunId) ?? [];
+    const next = this.records.find((record) => record.parentRunId === runId && !jobs.includes(record.runId));
+    return next?.runId ?? null;
+  }
+
   refresh() {
     return this.#afterwards(async () => {
       const limit = Math.min(MOST, Math.max(PAGE, this.records.length));

@@ -1,17 +1,22 @@
-// The panel of one run: status, Stop, calls, log, and the counts that prove that nothing is missing.
+// The panel of one run: status, Stop, calls with what they ask, log, and the counts that prove that nothing is missing.
 
 import { CallView, durationText } from "./callview.js";
 import { byId, setData, setText, showProblem } from "./dom.js";
 import { LogView } from "./logview.js";
+import { isApproval } from "./questions.js";
 import { ownCalls } from "./state.js";
 import { statusText } from "./words.js";
 
 export class RunView {
-  constructor() {
+  /** `does`: `open(runId)` shows another run, `parametersOf(tool)` is the schema of a tool's arguments. */
+  constructor(does) {
+    this.does = does;
     this.panel = byId("run-panel");
     this.log = new LogView(byId("event-log"), byId("event-count"), byId("log-note"));
     this.calls = new Map();
     this.run = null;
+    byId("run-before").addEventListener("click", () => does.open(this.run.state.parentRunId));
+    byId("run-after").addEventListener("click", () => does.open(this.run.resumedBy));
   }
 
   show(run) {
@@ -38,7 +43,7 @@ export class RunView {
     if (nothing) byId("watching-note").hidden = true;
     setData(byId("run-body"), "nothing", nothing);
     const shown = lost ? "unknown" : state.status;
-    setText(status, statusText(shown) + callsNote(state));
+    setText(status, statusText(shown) + (this.run.asks ? " · needs your answer" : callsNote(state)));
     setData(status, "status", shown);
     setData(status, "calls", callsNote(state) ? "mixed" : "");
     setData(this.panel, "status", shown);
@@ -46,6 +51,7 @@ export class RunView {
     showProblem(byId("run-problem"), this.run.problem ?? errorText(state));
     const stopping = !this.run.over && (state.status === "stopping" || this.run.stopAsked);
     this.#renderStop(stopping, lost);
+    this.#renderLinks();
     this.#renderCalls(state, stopping || lost);
     this.#renderCounts(state);
     this.renderClock();
@@ -61,24 +67,57 @@ export class RunView {
 
   #renderStop(stopping, lost) {
     const button = byId("stop-button");
-    button.disabled = stopping || this.run.over || lost;
+    button.disabled = stopping || (this.run.over && !this.run.asks) || lost;
     setText(button, stopping ? "Stopping…" : "Stop");
+  }
+
+  #renderLinks() {
+    const mine = this.run.ticket === null;
+    byId("run-before-line").hidden = !mine || !this.run.state.parentRunId;
+    setText(byId("run-before-text"), this.does.isJob(this.run.runId) ? "In the background of" : "Goes on from");
+    byId("run-after-line").hidden = !mine || !this.run.resumedBy || this.run.state.status !== "interrupted";
   }
 
   #renderCalls(state, tooLate) {
     // The only call of a run ends with the run: a second Stop would be one too many.
     const several = ownCalls(state).length > 1;
     setData(byId("calls"), "several", several);
+    const { run } = this;
     for (const call of state.calls.values()) {
-      const stoppable = several && !tooLate && !call.nested && !this.run.ticket;
-      this.#callView(call).render(call, { stoppable, stopping: this.run.callsAsked.has(call.id) });
+      const mine = run.ticket === null;
+      // Before its approval it has not begun.
+      const movable = !call.onPage && !this.does.isJob(run.runId) && ![...call.questions.values()].some(isApproval);
+      this.#callView(call).render(call, {
+        mine,
+        stoppable: several && !tooLate && mine && !call.nested,
+        stopping: run.callsAsked.has(call.id),
+        movable: movable && !tooLate && mine && !call.nested,
+        moving: run.callsMoved.has(call.id),
+        answers: this.#answersOf(call, tooLate),
+        refusals: run.refusals,
+      });
     }
+  }
+
+  /** What is said of answers that wait for those to other questions; `null` where nothing can be answered. */
+  #answersOf(call, tooLate) {
+    const { run } = this;
+    if (run.ticket !== null || tooLate || (run.over && !run.asks)) return null;
+    const all = [...run.state.calls.values()].flatMap(({ questions }) => [...questions.keys()]);
+    const left = all.filter((id) => !run.answers.has(id));
+    const kept = [...call.questions.keys()].filter((id) => run.answers.has(id));
+    return new Map(kept.map((id) => [id, left.length ? `Kept. The run goes on with ${left.length} more.` : "Sending…"]));
   }
 
   #callView(call) {
     let view = this.calls.get(call.id);
     if (!view) {
-      view = new CallView(call, (callId) => this.run.stopCall(callId));
+      view = new CallView(call, {
+        ...this.does,
+        stop: (callId) => this.run.stopCall(callId),
+        detach: (callId) => this.run.detachCall(callId),
+        answer: (question, status, payload) => this.does.answer(this.run, question, status, payload),
+      });
       this.calls.set(call.id, view);
       byId("calls").append(view.element);
     }

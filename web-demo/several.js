@@ -43,8 +43,8 @@ export class SeveralView {
   }
 }
 
-/** A RunAgentInput whose last message makes these calls: `[{name, values}]`. */
-export function callsInput(runId, threadId, calls) {
+/** A RunAgentInput whose last message makes these calls: `[{name, values}]`; `pageTools`: those that this page has. */
+export function callsInput(runId, threadId, calls, pageTools = []) {
   const toolCalls = calls.map(({ name, values }) => ({
     id: newId(),
     type: "function",
@@ -54,5 +54,6 @@ export function callsInput(runId, threadId, calls) {
     { id: newId(), role: "user", content: `Run ${calls.map(({ name }) => name).join(", ")}.` },
     { id: newId(), role: "assistant", toolCalls },
   ];
-  return { threadId, runId, messages, tools: [], context: [], state: {}, forwardedProps: {} };
+  const forwardedProps = pageTools.length > 0 ? { gateway: { pageTools: true } } : {};
+  return { threadId, runId, messages, tools: pageTools, context: [], state: {}, forwardedProps };
 }

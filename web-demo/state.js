@@ -12,6 +12,8 @@ export const isOver = (status) => FINAL.has(status);
 export function createState(runId) {
   return {
     runId,
+    threadId: null,
+    parentRunId: null,
     status: "connecting",
     startedAt: null,
     endedAt: null,
@@ -26,11 +28,14 @@ export function createState(runId) {
   };
 }
 
-/** Applies one message. An id seen before changes nothing but its count; a jump of the ids is counted as missing. */
+/**
+ * Applies one message. An id seen before changes nothing but its count; a jump of the ids is counted as missing.
+ * Returns the event, or `null` where there is none to act on.
+ */
 export function receive(state, id, data) {
   if (id <= state.lastId) {
     state.repeats += 1;
-    return;
+    return null;
   }
   state.gaps += id - state.lastId - 1;
   state.lastId = id;
@@ -39,18 +44,23 @@ export function receive(state, id, data) {
     event = JSON.parse(data);
   } catch {
     state.unreadable += 1;
-    return;
+    return null;
   }
   handlers[event.type]?.(state, event, id);
+  return event;
 }
 
 const handlers = {
   RUN_STARTED(state, event) {
     state.status = "running";
     state.startedAt = event.timestamp ?? null;
+    state.threadId = event.threadId ?? null;
+    state.parentRunId = event.parentRunId ?? null;
   },
   RUN_FINISHED(state, event) {
-    finish(state, event, OUTCOMES[event.outcome?.type] ?? "completed");
+    const { type, interrupts = [] } = event.outcome ?? {};
+    finish(state, event, OUTCOMES[type] ?? "completed");
+    if (type === "interrupt") for (const interrupt of interrupts) keepInterrupt(state, interrupt);
   },
   RUN_ERROR(state, event) {
     state.error = { code: event.code, message: event.message };
@@ -58,7 +68,7 @@ const handlers = {
   },
   TOOL_CALL_START(state, event) {
     const call = callOf(state, event.toolCallId, event.toolCallName);
-    call.nested = false;
+    call.messageId = event.parentMessageId ?? null;
     call.startedAt = event.timestamp ?? null;
   },
   TOOL_CALL_ARGS(state, event) {
@@ -76,6 +86,7 @@ const handlers = {
   CUSTOM(state, event, id) {
     const value = event.value ?? {};
     customs[event.name]?.(state, value);
+    if (event.metadata?.parentToolCallId && value.toolCallId) callOf(state, value.toolCallId).nested = true;
     // Progress has its bar; in the log it would bury everything else.
     if (event.name !== "tool.progress") log(state, id, event.timestamp, event.name, value);
   },
@@ -90,35 +101,76 @@ const customs = {
   },
   "tool.waiting"(state, value) {
     const call = callOf(state, value.toolCallId, value.toolName);
-    call.status = "waiting";
+    if (value.interruptId) call.questions.set(value.interruptId, questionOf(value, value.interruptId, false));
+    else call.waits += 1;
     call.waitingFor = value.message ?? null;
-    if (state.status === "running") state.status = "waiting";
+    settle(state, call);
   },
   "tool.resumed"(state, value) {
-    callOf(state, value.toolCallId, value.toolName).status = "running";
-    const stillWaiting = [...state.calls.values()].some((call) => call.status === "waiting");
-    if (state.status === "waiting" && !stillWaiting) state.status = "running";
+    const call = callOf(state, value.toolCallId, value.toolName);
+    if (value.interruptId) call.questions.delete(value.interruptId);
+    else call.waits = Math.max(0, call.waits - 1);
+    settle(state, call);
+  },
+  "tool.requested"(state, value) {
+    callOf(state, value.toolCallId, value.toolName).onPage = true;
+  },
+  "tool.detached"(state, value) {
+    callOf(state, value.toolCallId, value.toolName).detachedRunId = value.runId;
   },
   "tool.result"(state, value) {
     const call = callOf(state, value.toolCallId, value.toolName);
     call.status = value.status;
     call.durationMs = value.durationMs;
     call.stillRunning = Boolean(value.stillRunning);
+    call.waits = 0;
+    call.questions.clear();
     call.result = {
       text: (value.content ?? []).filter((block) => block.type === "text").map((block) => block.text).join("\n"),
       structured: value.structuredContent,
       error: value.error ?? null,
     };
+    settle(state, call);
   },
 };
 
 /** The calls that the run was asked for, without those that tools made themselves. */
 export const ownCalls = (state) => [...state.calls.values()].filter((call) => !call.nested);
 
+/** What has to be answered before the run can go on in another one. */
+export const interruptsOf = (state) =>
+  [...state.calls.values()].flatMap((call) => [...call.questions.values()].filter((question) => question.interrupt));
+
+/** `{id, callId, toolName, message, schema, interrupt}`; `interrupt`: its run has ended with it. */
+const questionOf = ({ toolCallId, toolName, message, responseSchema }, id, interrupt) => ({
+  id,
+  callId: toolCallId,
+  toolName: toolName ?? "tool",
+  message: message ?? null,
+  schema: responseSchema ?? null,
+  interrupt,
+});
+
+function keepInterrupt(state, { id, toolCallId = id, metadata = {}, ...interrupt }) {
+  const call = callOf(state, toolCallId, metadata.toolName);
+  call.status = "interrupted";
+  call.input ??= metadata.input;
+  call.questions.set(id, questionOf({ ...interrupt, toolCallId, toolName: call.name }, id, true));
+}
+
+/** Several questions of a call may be open, beside anything it shows the person itself. */
+function settle(state, call) {
+  const waits = call.waits > 0 || call.questions.size > 0;
+  if (call.status === "running" || call.status === "waiting") call.status = waits ? "waiting" : "running";
+  if (state.status !== "running" && state.status !== "waiting") return;
+  state.status = [...state.calls.values()].some((each) => each.status === "waiting") ? "waiting" : "running";
+}
+
 function finish(state, event, status) {
   state.status = status;
   state.endedAt = event.timestamp ?? null;
   for (const call of state.calls.values()) {
+    call.questions.clear();
     if (call.status === "running" || call.status === "waiting") call.status = "unknown";
   }
 }
@@ -130,12 +182,18 @@ function callOf(state, id, name) {
       id,
       name: name ?? "tool",
       status: "running",
-      nested: true, // made by another call, until a TOOL_CALL_START says that it is the run's own
+      nested: false, // made by another call
+      messageId: null, // of the agent's message that made it; a run of one tool has none
+      input: undefined, // its arguments as an interrupt has them
       args: "",
       argsComplete: false,
       startedAt: null,
       progress: null,
       waitingFor: null,
+      waits: 0,
+      questions: new Map(),
+      onPage: false,
+      detachedRunId: null,
       result: null,
       durationMs: null,
       stillRunning: false,

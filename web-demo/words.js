@@ -1,4 +1,4 @@
-// The words a person reads for the statuses of the wire.
+// What a person reads for the statuses and numbers of the wire.
 
 const WORDS = {
   connecting: "Connecting…",
@@ -22,3 +22,10 @@ export function toolsText(names) {
 }
 
 export const statusText = (status) => WORDS[status] ?? String(status);
+
+/** How far a call is, 0 to 100, or `null` where nobody knows. */
+export function percentOf(progress, status) {
+  if (typeof progress?.percent === "number") return progress.percent;
+  if (progress?.total > 0) return Math.min(100, Math.max(0, (100 * progress.progress) / progress.total));
+  return status === "completed" ? 100 : null;
+}

@@ -15,6 +15,8 @@ const QUIET = [
   "--disable-background-networking",
   "--disable-component-update",
   "--disable-sync",
+  // document.modelContext, which is not on by default yet.
+  "--enable-features=WebMCPTesting",
 ];
 
 const browser = await chromium.launch({
@@ -53,6 +55,23 @@ const commands = {
     profiles.set(name, profile);
     watch(profile.page, profile.complaints);
     await profile.page.goto(url);
+  },
+  /** A second page of the profile `of`, and so of its session; it is closed with it. */
+  async tab({ url, name, of }) {
+    const { context } = profiles.get(of);
+    const profile = { context, page: await context.newPage(), complaints: [] };
+    profiles.set(name, profile);
+    watch(profile.page, profile.complaints);
+    await profile.page.goto(url);
+  },
+  async goto({ url }, { page }) {
+    await page.goto(url);
+  },
+  async press({ key }, { page }) {
+    await page.keyboard.press(key);
+  },
+  async select({ what, value }, { page }) {
+    await page.selectOption(what, { label: value });
   },
   async reload(_, { page }) {
     await page.reload();

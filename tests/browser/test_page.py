@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 import pytest
 
+from tests.browser.pages import RUN_BUTTON, STOP_BUTTON, choose, record_of, start
 from tests.browser.tools_app import MARKUP
 from tests.support.browser import Browser, Page, by_id
 from tests.support.servers import Serve, Server, eventually
@@ -22,7 +23,6 @@ NOT_FOUND = REFUSED.replace("422", "404")
 
 PROGRESS = f"document.querySelector('{by_id('progress')}')?.value"
 LOG_ROWS = f"{by_id('event-log')} li"
-RUN_BUTTON, STOP_BUTTON = by_id("run-button"), by_id("stop-button")
 LISTED = f"[...document.querySelectorAll('{by_id('runs-list')} {by_id('recent-run')}')]"
 
 
@@ -39,21 +39,6 @@ def demo(serve: Serve) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def other(serve: Serve) -> Server:
     return serve("serve", "tests.browser.tools_app:gateway")
-
-
-def choose(page: Page, tool: str) -> None:
-    page.click(by_id(f"tool-{tool}"))
-    page.wait(f"document.querySelector('#tool-name').textContent === {json.dumps(tool)}")
-
-
-def start(page: Page, tool: str, **fields: str) -> str:
-    """Fills the form of a tool, presses Run, and returns the id of the run that the page then shows as running."""
-    choose(page, tool)
-    for name, value in fields.items():
-        page.fill(f"[name={name}]", value)
-    page.click(RUN_BUTTON)
-    page.wait_for_status("running")
-    return page.text(by_id("run-id"))
 
 
 def logged(page: Page, name: str) -> dict[str, Any]:
@@ -85,12 +70,6 @@ def events_of(server: Server, page: Page, run_id: str) -> list[tuple[int, dict[s
     frames = [frame for frame in response.text.split("\n\n") if frame.startswith("id: ")]
     split = [frame.removeprefix("id: ").split("\ndata: ", 1) for frame in frames]
     return [(int(seq), json.loads(data)) for seq, data in split]
-
-
-def record_of(server: Server, page: Page, run_id: str) -> dict[str, Any]:
-    with server.client(cookies=page.cookies()) as client:
-        record: dict[str, Any] = client.get(f"/runs/{run_id}").json()
-    return record
 
 
 def assert_nothing_is_missing(server: Server, page: Page, run_id: str) -> None:
@@ -163,7 +142,7 @@ def test_a_reload_in_the_middle_of_a_run_shows_the_same_run_and_misses_nothing(b
 
 def test_progress_moves_to_its_end_and_the_result_is_shown_also_after_a_reload(browser: Browser, demo: Server) -> None:
     page = browser.open(demo.url)
-    run_id = start(page, "import_csv", csv="name,age\nAda,36\nAlan,41\nnobody,old\nGrace,85\n", delay_ms="100")
+    run_id = start(page, "import_csv", csv="name,age\nAda,36\nAlan,41\nnobody,old\nGrace,85\n", delay_ms="400")
     first = page.wait(f"{PROGRESS} > 0 && {PROGRESS}")
     page.wait(f"{PROGRESS} > {first}")
     page.wait_for_status("completed")

@@ -2,15 +2,22 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 
 import { argumentsOf, display, fieldsOf, parse } from "./fields.js";
 import { errorsByField } from "./form.js";
-import { renewed } from "./runlist.js";
+import { jobsOf } from "./jobs.js";
+import { outputOf, PageTools } from "./page-tools.js";
+import { approvalOf, formDetails, formSchema, isApproval, payloadOf, resumeOf } from "./questions.js";
+import { renewed, RunList } from "./runlist.js";
 import { callsInput } from "./several.js";
-import { createState, LOG_ROWS, ownCalls, receive } from "./state.js";
+import { createState, interruptsOf, LOG_ROWS, ownCalls, receive } from "./state.js";
+import { themeTool } from "./theme.js";
 import { toolsText } from "./words.js";
 
 const custom = (name, value) => ({ type: "CUSTOM", timestamp: 5, name, value: { toolCallId: "c", toolName: "t", ...value } });
+
+const text = (content) => ({ type: "text", text: content });
 
 const RUN = [
   { type: "RUN_STARTED", timestamp: 1, runId: "r", threadId: "th" },
@@ -23,7 +30,7 @@ const RUN = [
   custom("tool.waiting", { message: "sure?" }),
   custom("tool.resumed", { waitedMs: 1 }),
   custom("run.stopping", { reason: "user" }),
-  custom("tool.result", { status: "cancelled", content: [{ type: "text", text: "no" }], isError: true, durationMs: 7 }),
+  custom("tool.result", { status: "cancelled", content: [text("no")], isError: true, durationMs: 7 }),
   { type: "TOOL_CALL_RESULT", toolCallId: "c", content: "no" },
   { type: "RUN_FINISHED", timestamp: 9, outcome: { type: "cancelled" } },
 ];
@@ -99,10 +106,174 @@ test("a failed run keeps its error, and an open call is unknown", () => {
 });
 
 test("the calls that a tool makes itself are shown, but are not the run's own", () => {
-  const nested = custom("tool.result", { toolCallId: "c/1", toolName: "inner", status: "completed" });
+  const inner = custom("tool.result", { toolCallId: "c/1", toolName: "inner", status: "completed" });
+  const nested = { ...inner, metadata: { toolName: "inner", parentToolCallId: "c" } };
   const state = fold([1, 2, 3], [...RUN.slice(0, 2), nested]);
   assert.deepEqual([...state.calls.keys()], ["c", "c/1"]);
   assert.deepEqual(ownCalls(state).map((call) => call.id), ["c"]);
+});
+
+test("the call of a background job is the job's own, though nobody's message made it", () => {
+  const job = [RUN[0], custom("tool.progress", { progress: 1 }), custom("tool.result", { status: "completed" })];
+  assert.deepEqual(ownCalls(fold([1, 2, 3], job)).map(({ id, status }) => [id, status]), [["c", "completed"]]);
+});
+
+test("a call waits until each of its questions is over", () => {
+  const asks = (interruptId, message) => custom("tool.waiting", { interruptId, message, responseSchema: { type: "object" } });
+  const over = (interruptId) => custom("tool.resumed", { interruptId, waitedMs: 1 });
+  const shows = custom("tool.waiting", {});
+  const events = [RUN[0], RUN[1], asks("a", "A?"), shows, asks("b", "B?"), over("a"), over(undefined), over("b")];
+  const seen = all(events).map((last) => {
+    const { status, calls } = fold(all(events).slice(0, last), events);
+    return [status, [...(calls.get("c")?.questions.keys() ?? [])].join("")];
+  });
+  assert.deepEqual(seen.slice(2), [
+    ["waiting", "a"],
+    ["waiting", "a"],
+    ["waiting", "ab"],
+    ["waiting", "b"],
+    ["waiting", "b"],
+    ["running", ""],
+  ]);
+  assert.deepEqual(fold([1, 2, 3], events).calls.get("c").questions.get("a"), {
+    id: "a",
+    callId: "c",
+    toolName: "t",
+    message: "A?",
+    schema: { type: "object" },
+    interrupt: false,
+  });
+});
+
+test("the end of a call, and of its run, takes its questions away", () => {
+  const asks = custom("tool.waiting", { interruptId: "a" });
+  const end = { type: "RUN_FINISHED", outcome: { type: "cancelled" } };
+  assert.equal(fold([1, 2, 3, 4], [RUN[0], RUN[1], asks, RUN[10]]).calls.get("c").questions.size, 0);
+  assert.equal(fold([1, 2, 3, 4], [RUN[0], RUN[1], asks, end]).calls.get("c").questions.size, 0);
+});
+
+test("a run waits no longer when the call that asked is over or has moved", () => {
+  const asks = custom("tool.waiting", { interruptId: "a" });
+  const moved = custom("tool.result", { status: "detached" });
+  assert.equal(fold([1, 2, 3, 4], [RUN[0], RUN[1], asks, moved]).status, "running");
+});
+
+test("a call that moved to the background names the run in which it goes on", () => {
+  const moved = [RUN[0], RUN[1], custom("tool.detached", { runId: "job" }), custom("tool.result", { status: "detached" })];
+  const call = fold([1, 2, 3, 4], moved).calls.get("c");
+  assert.deepEqual([call.status, call.detachedRunId], ["detached", "job"]);
+});
+
+const interrupt = (id, toolCallId, more = {}) => ({ id, reason: "input_required", toolCallId, ...more });
+
+const interrupted = (...interrupts) => ({ type: "RUN_FINISHED", outcome: { type: "interrupt", interrupts } });
+
+const APPROVAL = {
+  type: "object",
+  properties: {
+    approved: { type: "boolean" },
+    arguments: { type: "object", default: { path: "a", force: false, extra: 1 } },
+    message: { type: "string" },
+  },
+  required: ["approved"],
+};
+
+test("a run that ended with questions can be resumed from its stream alone, as a run of one tool", () => {
+  const state = fold([1, 2, 3, 4, 5, 6], [
+    { ...RUN[0], threadId: "th" },
+    ...RUN.slice(1, 5),
+    interrupted(interrupt("i", "c", { message: "Which?", metadata: { toolName: "t" } })),
+  ]);
+  assert.deepEqual([state.status, state.calls.get("c").status], ["interrupted", "interrupted"]);
+  assert.deepEqual(interruptsOf(state).map(({ id, message, interrupt }) => [id, message, interrupt]), [["i", "Which?", true]]);
+  const answers = [{ interruptId: "i", status: "resolved", payload: 1 }];
+  const { tool, body } = resumeOf(state, answers);
+  assert.notEqual(body.runId, "r");
+  assert.deepEqual([tool, body], ["t", { threadId: "th", runId: body.runId, parentRunId: "r", resume: answers }]);
+});
+
+test("… and as a run of several, with the results of those that are done", () => {
+  const start = (id, name) => ({ type: "TOOL_CALL_START", toolCallId: id, toolCallName: name, parentMessageId: "m" });
+  const answered = custom("tool.result", { toolCallId: "b", status: "completed", content: [text("done")] });
+  const interrupts = [
+    interrupt("i", "a", { metadata: { toolName: "ta", input: { x: 1 } }, responseSchema: APPROVAL }),
+    interrupt("j", "c", { metadata: { toolName: "tc", key: "input" } }),
+  ];
+  const state = fold([1, 2, 3, 4, 5, 6], [
+    RUN[0],
+    start("a", "ta"),
+    start("b", "tb"),
+    start("c", "tc"),
+    answered,
+    interrupted(...interrupts),
+  ]);
+  assert.deepEqual(interruptsOf(state).map(({ id }) => id), ["i", "j"]);
+  const { tool, body } = resumeOf(state, ["answers"]);
+  assert.equal(tool, null);
+  assert.deepEqual([body.threadId, body.parentRunId, body.resume], ["th", "r", ["answers"]]);
+  const [user, assistant, ...results] = body.messages;
+  assert.deepEqual([user.role, assistant.role, assistant.id], ["user", "assistant", "m"]);
+  assert.deepEqual(assistant.toolCalls.map(({ id, function: { name, arguments: input } }) => [id, name, input]), [
+    ["a", "ta", '{"x":1}'],
+    ["b", "tb", "{}"],
+    ["c", "tc", "{}"],
+  ]);
+  assert.deepEqual(results, [{ id: "b:result", role: "tool", toolCallId: "b", content: "done" }]);
+});
+
+test("any schema of an answer becomes a form, and its values the payload", () => {
+  const object = { schema: { type: "object", properties: { n: { type: "integer" } } } };
+  const value = { schema: { $ref: "#/$defs/N", $defs: { N: { type: "integer" } } } };
+  const nothing = { schema: null };
+  const anything = { schema: { type: "object" } };
+  assert.deepEqual(fieldsOf(formSchema(anything)).map(({ kind }) => kind), ["json"]);
+  const kinds = [object, value, nothing].map((question) => fieldsOf(formSchema(question)).map(({ name, kind }) => [name, kind]));
+  assert.deepEqual(kinds, [[["n", "integer"]], [["answer", "integer"]], [["answer", "text"]]]);
+  assert.deepEqual(payloadOf(object, { n: 1 }), { n: 1 });
+  assert.deepEqual([payloadOf(value, { answer: 2 }), payloadOf(nothing, { answer: "x" })], [2, "x"]);
+  const details = [{ field: "payload", message: "m" }, { field: "resume.1.payload.n", message: "k" }];
+  assert.deepEqual(errorsByField(formDetails(object, details)), { "": "m", n: "k" });
+  assert.deepEqual(errorsByField(formDetails(value, details)), { answer: "m; n: k" });
+  assert.deepEqual(formDetails(value, undefined), []);
+});
+
+test("an approval sends the arguments only when somebody changed them, and loses none that has no field", () => {
+  const question = { schema: APPROVAL };
+  const parameters = { properties: { path: { type: "string" }, force: { type: "boolean" } } };
+  const before = { path: "a", force: false };
+  assert.equal(isApproval(question), true);
+  assert.equal(isApproval({ schema: { type: "object", properties: { approved: { type: "boolean" } } } }), false);
+  assert.deepEqual(approvalOf(question, parameters, before, { ...before }), { approved: true });
+  assert.deepEqual(approvalOf(question, parameters, before, { path: "b" }), { approved: true, arguments: { path: "b", extra: 1 } });
+  const [nothing, edited] = [{ arguments: {} }, { arguments: { x: 1 } }];
+  assert.deepEqual(approvalOf(question, undefined, nothing, edited), { approved: true, arguments: { x: 1 } });
+  const details = [{ field: "payload.arguments.path.0", message: "no" }];
+  assert.deepEqual(errorsByField(formDetails(question, details)), { path: "0: no" });
+});
+
+/** A run of the day that its id ends with. */
+const record = (runId, status, more = {}) => {
+  const createdAt = `2026-01-0${runId.slice(-1)}T00:00:00Z`;
+  return { runId, status, createdAt, toolCalls: [], ...more };
+};
+
+test("the tray has the calls that left their runs, also those of parents that the list has no more, those at work first", () => {
+  const parent = record("p3", "completed", { toolCalls: [{ detachedRunId: "j1" }, { detachedRunId: "j4" }, {}] });
+  const old = record("o1", "completed", { toolCalls: [{ detachedRunId: "j2" }] });
+  const runs = [record("r9", "running", { parentRunId: "p3" }), record("j4", "completed"), record("j5", "failed"), parent];
+  const jobs = jobsOf([...runs, record("j2", "waiting"), record("j1", "running")], [old, null], ["j5", "gone"]);
+  assert.deepEqual(jobs.map(({ runId }) => runId), ["j2", "j1", "j5", "j4"]);
+  const over = Array.from({ length: 9 }, (_, index) => record(`j${index + 1}`, "completed"));
+  assert.deepEqual(jobsOf(over, [], over.map(({ runId }) => runId)).map(({ runId }) => runId), ["j9", "j8", "j7", "j6", "j5"]);
+});
+
+test("a run was resumed by the run that names it, which no background job of it is", () => {
+  const list = new RunList();
+  const parent = record("r1", "interrupted", { toolCalls: [{ detachedRunId: "j4" }] });
+  list.records = [record("j4", "running", { parentRunId: "r1" }), parent];
+  assert.equal(list.resumedBy("r1"), null);
+  list.records.unshift(record("r5", "running", { parentRunId: "r1" }));
+  assert.equal(list.resumedBy("r1"), "r5");
 });
 
 test("after a look at the newest runs the list has no hole, and after another it is what the gateway has", () => {
@@ -134,6 +305,13 @@ test("several tools become the calls of one message, each with its id and its va
     { name: "b", arguments: "{}" },
   ]);
   assert.equal(new Set([...ids, ...input.messages.map(({ id }) => id)]).size, 4);
+});
+
+test("calls of this page's own tools say so", () => {
+  const tools = [{ name: "page.x", description: "", parameters: {} }];
+  const input = callsInput("r", "th", [{ name: "page.x", values: {} }], tools);
+  assert.deepEqual([input.tools, input.forwardedProps], [tools, { gateway: { pageTools: true } }]);
+  assert.deepEqual(callsInput("r", "th", []).forwardedProps, {});
 });
 
 test("a run is called by its tools", () => {
@@ -221,4 +399,406 @@ test("the errors of a refusal are gathered by the field on the page", () => {
   ];
   assert.deepEqual(errorsByField(details), { rows: "0.price: too low; 1: missing", top: "too high" });
   assert.deepEqual(errorsByField(undefined), {});
+});
+
+// --- tools of the page -----------------------------------------------------------------------------------------------
+
+const CLAIM = { claimId: "k", expiresIn: 30 };
+
+/** A gateway that answers each path of a call with what `answers` says: a body, a status, or a function of the request. */
+function fakeGateway(answers = {}) {
+  const sent = [];
+  const fetch = async (address, { method, body, headers, keepalive }) => {
+    const what = address.split("/").at(-1);
+    const request = { address, what, method, body: JSON.parse(body), headers, keepalive };
+    sent.push(request);
+    let answer = answers[what] ?? (what === "claim" ? CLAIM : {});
+    if (typeof answer === "function") answer = await answer(request);
+    return typeof answer === "number" ? new Response("{}", { status: answer }) : Response.json(answer);
+  };
+  const pageTools = new PageTools({ baseUrl: "http://gateway.test/ai", fetch });
+  const bodies = (what) => sent.filter((request) => request.what === what).map((request) => request.body);
+  return { pageTools, sent, bodies };
+}
+
+const requested = (toolCallId = "c", toolName = "page.x", input = { n: 1 }) =>
+  custom("tool.requested", { toolCallId, toolName, input });
+
+async function until(look) {
+  for (let tries = 0; tries < 400; tries += 1) {
+    const seen = look();
+    if (seen) return seen;
+    await pause(5);
+  }
+  throw new Error(`not within two seconds: ${look}`);
+}
+
+const idle = ({ pageTools }) => until(() => !pageTools.busy("r"));
+
+test("a tool of the page that is asked for is claimed, run and answered, once, however often the request comes", async () => {
+  const gateway = fakeGateway();
+  const seen = [];
+  const execute = (input, { runId, toolCallId }) => seen.push([input, runId, toolCallId]) && "done";
+  gateway.pageTools.register({ name: "page.x", execute });
+  for (let times = 0; times < 3; times += 1) gateway.pageTools.handle(requested("c/1~2"), "r");
+  await until(() => gateway.bodies("result").length);
+  await idle(gateway);
+  gateway.pageTools.handle(requested("c/1~2"), "r");
+  await pause(60);
+  assert.deepEqual(seen, [[{ n: 1 }, "r", "c/1~2"]]);
+  assert.deepEqual(gateway.sent.map(({ what, body }) => [what, body]), [
+    ["claim", {}],
+    ["result", { claimId: "k", output: { content: [text("done")] } }],
+  ]);
+  const [{ address, method, headers }] = gateway.sent;
+  assert.equal(address, "http://gateway.test/ai/runs/r/tool-calls/c%2F1~2/claim");
+  assert.deepEqual([method, headers.get("content-type")], ["POST", "application/json"]);
+});
+
+test("the same call id in two runs is two calls", async () => {
+  const gateway = fakeGateway();
+  gateway.pageTools.register({ name: "page.x", execute: () => "done" });
+  for (const runId of ["r", "s"]) gateway.pageTools.handle(requested(), runId);
+  await until(() => gateway.bodies("result").length === 2);
+});
+
+test("headers go with every request, as they are at that time", async () => {
+  const sent = [];
+  let token = "one";
+  const fetch = async (address, { headers }) => {
+    sent.push(headers.get("authorization"));
+    token = "two";
+    return Response.json(CLAIM);
+  };
+  const pageTools = new PageTools({ baseUrl: new URL("http://gateway.test/"), headers: () => ({ Authorization: token }), fetch });
+  pageTools.register({ name: "page.x", execute: () => "done" });
+  pageTools.handle(requested(), "r");
+  await until(() => sent.length === 2);
+  assert.deepEqual(sent, ["one", "two"]);
+});
+
+test("a call that another page has, or whose tool is not here, is left alone", async () => {
+  const gateway = fakeGateway({ claim: 409 });
+  let ran = 0;
+  gateway.pageTools.register({ name: "page.x", execute: () => (ran += 1) });
+  gateway.pageTools.handle(requested("c1"), "r");
+  gateway.pageTools.handle(requested("c2", "page.other"), "r");
+  await until(() => gateway.sent.length);
+  await idle(gateway);
+  assert.deepEqual([gateway.sent.map(({ address }) => address.split("/").at(-2)), ran], [["c1"], 0]);
+});
+
+test("the replay of a run in which the call is over asks for nothing", async () => {
+  const gateway = fakeGateway();
+  gateway.pageTools.register({ name: "page.x", execute: () => assert.fail("it ran") });
+  const ends = [
+    custom("tool.result", { status: "completed" }),
+    custom("run.stopping", { reason: "user" }),
+    { type: "RUN_FINISHED", outcome: { type: "success" } },
+    { type: "RUN_ERROR", message: "x" },
+  ];
+  for (const [index, end] of ends.entries()) {
+    gateway.pageTools.handle(requested(), `r${index}`);
+    gateway.pageTools.handle(end, `r${index}`);
+  }
+  await pause(60);
+  assert.deepEqual(gateway.sent, []);
+});
+
+test("events that are no business of page tools, or make no sense, change nothing", async () => {
+  const gateway = fakeGateway();
+  const odd = [{ type: "CUSTOM" }, { type: "CUSTOM", name: "tool.requested" }, { type: "RAW", event: 1 }];
+  for (const event of [...odd, custom("demo.x", {})]) gateway.pageTools.handle(event, "r");
+  await pause(40);
+  assert.deepEqual(gateway.sent, []);
+});
+
+for (const [name, end] of [
+  ["the stop of its run", custom("run.stopping", { reason: "user" })],
+  ["its result, which somebody else made", custom("tool.result", { status: "timeout" })],
+  ["the end of its run", { type: "RUN_ERROR", message: "x" }],
+]) {
+  test(`a tool is aborted by ${name}, and what it says then is not sent`, async () => {
+    const gateway = fakeGateway();
+    let signal = null;
+    gateway.pageTools.register({
+      name: "page.x",
+      execute: (_, call) => new Promise((_resolve, reject) => {
+        signal = call.signal;
+        signal.addEventListener("abort", () => reject(signal.reason));
+      }),
+    });
+    gateway.pageTools.handle(requested(), "r");
+    await until(() => signal);
+    assert.equal(gateway.pageTools.busy("r"), true);
+    gateway.pageTools.handle(custom("tool.result", { toolCallId: "another" }), "r");
+    gateway.pageTools.handle(end, "another run");
+    assert.equal(signal.aborted, false);
+    gateway.pageTools.handle(end, "r");
+    assert.deepEqual([signal.aborted, signal.reason.name, gateway.pageTools.busy("r")], [true, "AbortError", false]);
+    await pause(40);
+    assert.deepEqual(gateway.bodies("result"), []);
+  });
+}
+
+test("a tool that has answered is not aborted by the news of its own result", async () => {
+  let signal = null;
+  const gateway = fakeGateway({
+    result: () => {
+      gateway.pageTools.handle(custom("tool.result", { status: "completed" }), "r"); // the stream is faster
+      return {};
+    },
+  });
+  gateway.pageTools.register({ name: "page.x", execute: (_, call) => (signal = call.signal) && "done" });
+  gateway.pageTools.handle(requested(), "r");
+  await until(() => gateway.bodies("result").length);
+  await idle(gateway);
+  assert.equal(signal.aborted, false);
+});
+
+test("a claim is renewed while the tool runs, and a tool whose claim is lost is aborted", async () => {
+  let left = 3;
+  const gateway = fakeGateway({ claim: () => (left-- > 0 ? { claimId: "k", expiresIn: 0.06 } : 409) });
+  let signal = null;
+  gateway.pageTools.register({ name: "page.x", execute: (_, call) => new Promise(() => (signal = call.signal)) });
+  gateway.pageTools.handle(requested(), "r");
+  await until(() => signal?.aborted);
+  assert.deepEqual(gateway.bodies("claim"), [{}, { claimId: "k" }, { claimId: "k" }, { claimId: "k" }]);
+  assert.deepEqual(gateway.bodies("result"), []);
+});
+
+test("what gets no answer, or finds the gateway busy, is sent again", async () => {
+  const answers = [
+    () => {
+      throw new TypeError("no network");
+    },
+    () => 503,
+    () => CLAIM,
+  ];
+  const gateway = fakeGateway({ claim: () => answers.shift()() });
+  gateway.pageTools.register({ name: "page.x", execute: () => "done" });
+  gateway.pageTools.handle(requested(), "r");
+  await until(() => gateway.bodies("result").length);
+  assert.equal(gateway.bodies("claim").length, 3);
+});
+
+test("a tool that waits for the person says so, and goes on although that is refused", async () => {
+  const gateway = fakeGateway({ waiting: 409 });
+  gateway.pageTools.register({
+    name: "page.x",
+    async execute(_, { waitingForUser }) {
+      await waitingForUser("Sure?");
+      await waitingForUser();
+      return "done";
+    },
+  });
+  gateway.pageTools.handle(requested(), "r");
+  await until(() => gateway.bodies("result").length);
+  assert.deepEqual(gateway.bodies("waiting"), [{ claimId: "k", message: "Sure?" }, { claimId: "k" }]);
+});
+
+test("a result that the gateway refuses becomes one that the model can read", async () => {
+  const gateway = fakeGateway({ result: ({ body }) => (body.output.isError ? {} : 413) });
+  gateway.pageTools.register({ name: "page.x", execute: () => "x".repeat(20_000) });
+  gateway.pageTools.handle(requested(), "r");
+  await until(() => gateway.bodies("result").length === 2);
+  assert.match(gateway.bodies("result")[1].output.content[0].text, /^Error \[failed\]: .*413/);
+  assert.deepEqual(gateway.sent.filter(({ what }) => what === "result").map(({ keepalive }) => keepalive), [false, true]);
+});
+
+const textOf = (output) => output.content[0].text;
+
+const errorOf = (output) => [textOf(output), output.isError, output.structuredContent?.error];
+
+test("each ending of a tool becomes the result that the gateway's own tools would have", async () => {
+  const loop = {};
+  loop.loop = loop;
+  const image = { type: "image", data: "QQ==", mimeType: "image/png" };
+  const epoch = "1970-01-01T00:00:00.000Z";
+  const plain = [
+    ["text", { content: [text("text")] }],
+    [undefined, { content: [text("")] }],
+    [null, { content: [text("")] }],
+    [{ a: [1] }, { content: [text('{"a":[1]}')], structuredContent: { a: [1] } }],
+    [[1, 2], { content: [text('{"result":[1,2]}')], structuredContent: { result: [1, 2] } }],
+    [0, { content: [text('{"result":0}')], structuredContent: { result: 0 } }],
+    [new Date(0), { content: [text(`{"result":"${epoch}"}`)], structuredContent: { result: epoch } }],
+    [text("x"), { content: [text("x")] }],
+    [[image, text("x")], { content: [image, text("x")] }],
+    [{ content: [], isError: true, more: 1 }, { content: [], isError: true }],
+    [{ content: [text("x")], structuredContent: { a: 1 } }, { content: [text("x")], structuredContent: { a: 1 } }],
+  ];
+  for (const [value, output] of plain) assert.deepEqual(outputOf(value), output);
+  assert.deepEqual(outputOf({ type: "text", n: 1 }).structuredContent, { type: "text", n: 1 }, "it merely has a type");
+  for (const value of [loop, 10n, { content: [text(10n)] }]) {
+    assert.match(textOf(outputOf(value)), /^Error \[failed\]: The result cannot be sent/);
+  }
+});
+
+test("what a tool throws is its failure; an AbortError of its own is the page's doing", async () => {
+  const own = new DOMException("closed", "AbortError");
+  const thrown = [new Error("no disk"), "just text", new Error("Error [busy]: later"), own, undefined];
+  const cancelled = "Error [interrupted]: The page cancelled this call before it finished. Check the page before retrying.";
+  const gateway = fakeGateway();
+  gateway.pageTools.register({
+    name: "page.x",
+    execute: ({ n }) => {
+      throw thrown[n];
+    },
+  });
+  for (const n of thrown.keys()) gateway.pageTools.handle(requested(`c${n}`, "page.x", { n }), "r");
+  await until(() => gateway.bodies("result").length === thrown.length);
+  assert.deepEqual(gateway.bodies("result").map(({ output }) => errorOf(output)), [
+    ["Error [failed]: no disk", true, { code: "failed", retryable: false }],
+    ["Error [failed]: just text", true, { code: "failed", retryable: false }],
+    ["Error [busy]: later", true, undefined],
+    [cancelled, true, { code: "interrupted", retryable: false }],
+    ["Error [failed]: It gave no reason.", true, { code: "failed", retryable: false }],
+  ]);
+});
+
+test("a tool that goes while the page gets its claim is not available; input that is no object is an empty one", async () => {
+  const gateway = fakeGateway({
+    claim: () => {
+      remove();
+      return CLAIM;
+    },
+  });
+  let remove = gateway.pageTools.register({ name: "page.x", execute: () => "done" });
+  gateway.pageTools.handle(requested(), "r");
+  await until(() => gateway.bodies("result").length);
+  const gone = 'Error [unavailable]: Tool "page.x" is not on this page right now. Use another tool or try again later.';
+  assert.deepEqual(errorOf(gateway.bodies("result")[0].output), [gone, true, { code: "unavailable", retryable: true }]);
+
+  const inputs = [];
+  remove = () => {};
+  gateway.pageTools.register({ name: "page.x", execute: (input) => inputs.push(input) });
+  for (const [index, input] of ["text", [1], null].entries()) gateway.pageTools.handle(requested(`c${index}`, "page.x", input), "r");
+  await until(() => inputs.length === 3);
+  assert.deepEqual(inputs, [{}, {}, {}]);
+});
+
+test("a name is taken once, and only while its tool is there", async () => {
+  const { pageTools } = fakeGateway();
+  const tool = { name: "page.x", description: "d", parameters: { type: "object" }, execute: () => "" };
+  const remove = pageTools.register(tool);
+  assert.throws(() => pageTools.register({ ...tool }), /already/);
+  assert.throws(() => pageTools.register({ ...tool, name: "no name" }), /no name of a tool/);
+  assert.throws(() => pageTools.register({ name: "page.y" }), /no execute/);
+  assert.deepEqual(await pageTools.tools(), [{ name: "page.x", description: "d", parameters: { type: "object" } }]);
+  remove();
+  const again = pageTools.register({ name: "page.x", execute: () => "" });
+  remove(); // of the first one
+  assert.deepEqual(await pageTools.tools(), [{ name: "page.x", description: "", parameters: { type: "object", properties: {} } }]);
+  again();
+  assert.deepEqual(await pageTools.tools(), []);
+});
+
+test("leaving the page answers what runs as navigated, and sends what was being sent once more", async () => {
+  const hang = new Promise(() => {});
+  const gateway = fakeGateway({ result: () => hang });
+  const signals = [];
+  gateway.pageTools.register({ name: "page.x", execute: ({ n }, { signal }) => signals.push(signal) && (n === 1 ? hang : "done") });
+  gateway.pageTools.handle(requested("c1"), "r");
+  gateway.pageTools.handle(requested("c2", "page.x", { n: 2 }), "r");
+  await until(() => signals.length === 2 && gateway.bodies("result").length === 1);
+  gateway.pageTools.close();
+  const last = gateway.sent.filter(({ what }) => what === "result").slice(1);
+  assert.deepEqual(last.map(({ address, body, keepalive }) => [address.split("/").at(-2), body.output, keepalive]), [
+    ["c1", null, true],
+    ["c2", { content: [text("done")] }, true],
+  ]);
+  assert.deepEqual(signals.map(({ aborted }) => aborted), [true, false]);
+});
+
+/** What Chrome 156 does, see the browser tests: text for every answer, and nothing of what a tool threw. */
+function fakeModelContext(tools) {
+  return {
+    getTools: async () => tools.map(({ execute: _, ...tool }) => tool),
+    executeTool: async ({ name }, input, { signal }) => {
+      const answer = await tools.find((tool) => tool.name === name).execute(input, signal);
+      return answer === null || typeof answer === "string" ? answer : (JSON.stringify(answer) ?? "undefined");
+    },
+  };
+}
+
+test("tools that the page gave to the browser are here, too", async (t) => {
+  const seen = [];
+  const look = (input) => seen.push([input.n, String(input)]) && { n: 2 };
+  const fails = () => ({ content: [text("x")], isError: true });
+  const tools = [
+    { name: "web.form", description: "d", inputSchema: { type: "object", properties: { n: {} } }, execute: look },
+    { name: "web.old", description: "", inputSchema: '{"type":"object","properties":{"m":{}}}', execute: fails },
+    { name: "web.away", inputSchema: "", execute: () => null },
+    { name: "web.none", inputSchema: undefined, execute: () => undefined },
+    { name: "web.text", execute: () => "[not json" },
+    { name: "page.x", description: "of the browser", execute: () => assert.fail("the registered one counts") },
+  ];
+  const form = { hasAttribute: () => false, matches: (selector) => selector === ":tool-submit-active" };
+  const querySelector = (selector) => (selector.includes("web.form") ? form : null);
+  globalThis.document = { modelContext: fakeModelContext(tools), querySelector };
+  globalThis.CSS = { escape: (text) => text };
+  t.after(() => {
+    delete globalThis.document;
+    delete globalThis.CSS;
+  });
+  const gateway = fakeGateway();
+  gateway.pageTools.register({ name: "page.x", description: "registered", execute: () => "mine" });
+  const listed = await gateway.pageTools.tools();
+  const shown = listed.map(({ name, description, parameters }) => [name, description, Object.keys(parameters.properties)]);
+  assert.deepEqual(shown, [
+    ["page.x", "registered", []],
+    ["web.form", "d", ["n"]],
+    ["web.old", "", ["m"]],
+    ["web.away", "", []],
+    ["web.none", "", []],
+    ["web.text", "", []],
+  ]);
+  const names = ["page.x", ...tools.slice(0, -1).map(({ name }) => name)];
+  for (const name of names) gateway.pageTools.handle(requested(name, name), "r");
+  await until(() => gateway.bodies("result").length === names.length);
+  const results = gateway.sent.filter(({ what }) => what === "result");
+  const outputs = new Map(results.map(({ address, body }) => [address.split("/").at(-2), body.output]));
+  assert.deepEqual(names.map((name) => outputs.get(name)), [
+    { content: [text("mine")] },
+    { content: [text('{"n":2}')], structuredContent: { n: 2 } },
+    { content: [text("x")], isError: true },
+    null,
+    { content: [text("")] },
+    { content: [text("[not json")] },
+  ]);
+  assert.deepEqual(seen, [[1, '{"n":1}']], "browsers that want JSON text find it in the object");
+});
+
+test("a form of the page that waits for the person stops the clock, once", async (t) => {
+  let answer = null;
+  const tools = [{ name: "web.form", execute: () => new Promise((resolve) => (answer = resolve)) }];
+  const form = { hasAttribute: (name) => name === "data-tool-submit-active" };
+  globalThis.document = { modelContext: fakeModelContext(tools), querySelector: () => form };
+  globalThis.CSS = { escape: (text) => text };
+  t.after(() => {
+    delete globalThis.document;
+    delete globalThis.CSS;
+  });
+  const gateway = fakeGateway();
+  gateway.pageTools.handle(requested("c", "web.form"), "r");
+  await until(() => gateway.bodies("waiting").length);
+  await pause(600);
+  answer("sent");
+  await until(() => gateway.bodies("result").length);
+  assert.deepEqual(gateway.bodies("waiting"), [{ claimId: "k" }]);
+});
+
+test("the tool of this page fits what the gateway asks of a tool", () => {
+  assert.match(themeTool.name, /^[A-Za-z0-9_.-]{1,128}$/);
+  assert.deepEqual(fieldsOf(themeTool.parameters).map(({ name, kind }) => [name, kind]), [["theme", "choice"]]);
+});
+
+test("a message for people is cut where the gateway would refuse it", async () => {
+  const gateway = fakeGateway();
+  const execute = async (_, { waitingForUser }) => waitingForUser("😀".repeat(2000));
+  gateway.pageTools.register({ name: "page.x", execute });
+  gateway.pageTools.handle(requested(), "r");
+  await until(() => gateway.bodies("result").length);
+  assert.equal(gateway.bodies("waiting")[0].message, "😀".repeat(1000));
 });
