@@ -131,6 +131,8 @@ export class CallView {
     const view = new QuestionView(question, parameters, onAnswer);
     this.views.set(question.id, view);
     this.questions.append(view.element);
+    // Whoever has just answered the one before goes on typing.
+    if (document.activeElement === this.element) view.focus();
   }
 
   #renderResult(call) {

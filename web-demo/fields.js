@@ -3,13 +3,14 @@
 /** Longer texts get a box of several lines, and are left out of a request while they are what the schema says anyway. */
 const LONG_TEXT = 200;
 
-/** `[{name, kind, required, nullable, fallback, description, ...limits}]`, in the schema's order. */
+/** `[{name, title, kind, required, nullable, fallback, description, ...limits}]`, in the schema's order. */
 export function fieldsOf(root) {
   const required = new Set(root.required ?? []);
   return Object.entries(root.properties ?? {}).map(([name, raw]) => {
     const { schema, nullable } = unwrap(raw, root);
     const field = {
       name,
+      title: raw.title ?? schema.title ?? name,
       nullable,
       required: required.has(name),
       fallback: raw.default,

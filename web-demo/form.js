@@ -4,9 +4,12 @@ import { element, setText } from "./dom.js";
 import { argumentsOf, display, fieldsOf, parse } from "./fields.js";
 
 export class Form {
-  /** `prefix`: of the ids, since a page has many forms; `empty`: what is said in the place of no fields at all. */
-  constructor(schema, { prefix = "field", empty = "This tool takes no arguments." } = {}) {
-    this.rows = fieldsOf(schema).map((field) => createRow(field, prefix));
+  /**
+   * `prefix`: of the ids, since a page has many forms; `titles`: whether a field is called by its title and not by its
+   * name; `empty`: what is said in the place of no fields at all.
+   */
+  constructor(schema, { prefix = "field", titles = false, empty = "This tool takes no arguments." } = {}) {
+    this.rows = fieldsOf(schema).map((field) => createRow(field, prefix, titles ? field.title : field.name));
     this.touched = false;
     this.element = element("div", { className: "fields" }, ...this.rows.map((row) => row.element));
     this.element.addEventListener("input", () => (this.touched = true));
@@ -70,7 +73,7 @@ export function errorsByField(details) {
   return errors;
 }
 
-function createRow(field, prefix) {
+function createRow(field, prefix, name) {
   const id = `${prefix}-${field.name}`;
   const hint = element("p", { className: "hint", id: `${id}-hint`, hidden: !field.hint }, field.hint);
   const error = element("p", { className: "field-error", id: `${id}-error`, "data-testid": `error-${field.name}`, hidden: true });
@@ -78,9 +81,10 @@ function createRow(field, prefix) {
   control.id = id;
   control.name = field.name;
   control.setAttribute("aria-describedby", `${hint.id} ${error.id}`);
-  if (field.required) control.setAttribute("aria-required", "true");
-  const label = element("label", { htmlFor: id }, field.name);
-  if (field.required) label.append(element("span", { className: "needed", title: "needs a value" }, " *"));
+  const needed = field.required && field.kind !== "boolean"; // a box always says something
+  if (needed) control.setAttribute("aria-required", "true");
+  const label = element("label", { htmlFor: id }, name);
+  if (needed) label.append(element("span", { className: "needed", title: "needs a value" }, " *"));
   const parts = field.kind === "boolean" ? [element("div", { className: "check" }, control, label)] : [label, control];
   return { field, control, error, element: element("div", { className: "field" }, ...parts, hint, error), ...access(field, control) };
 }

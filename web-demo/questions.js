@@ -16,7 +16,7 @@ export const proposedArguments = ({ schema }) => schema.properties.arguments.def
 /** The schema of the form: an object's own, and one with a single field for everything else. */
 export function formSchema({ schema }) {
   if (isObjectSchema(schema)) return schema;
-  const field = schema ?? { type: "string" };
+  const field = { title: "Your answer", ...(schema ?? { type: "string" }) };
   return { properties: { [ANSWER]: field }, required: [ANSWER], $defs: schema?.$defs };
 }
 

@@ -46,6 +46,10 @@ export class QuestionView {
     });
   }
 
+  focus() {
+    this.element.querySelector("input, select, textarea, button").focus({ preventScroll: true });
+  }
+
   /** Until the run goes on, an answer that waits for others may be changed. */
   showKept(text) {
     setText(this.kept, text);
@@ -58,7 +62,7 @@ export class QuestionView {
   }
 
   #createForm(id) {
-    if (!this.approval) return new Form(formSchema(this.question), { prefix: id, empty: "" });
+    if (!this.approval) return new Form(formSchema(this.question), { prefix: id, titles: true, empty: "" });
     const proposed = proposedArguments(this.question);
     const form = new Form(argumentsSchema(this.parameters), { prefix: id, empty: "It takes no arguments." });
     form.fill(this.parameters ? proposed : { arguments: proposed });

@@ -43,7 +43,7 @@ export class RunView {
     if (nothing) byId("watching-note").hidden = true;
     setData(byId("run-body"), "nothing", nothing);
     const shown = lost ? "unknown" : state.status;
-    setText(status, statusText(shown) + (this.run.asks ? " · needs your answer" : callsNote(state)));
+    setText(status, this.run.asks && this.run.ticket === null ? "Needs your answer" : statusText(shown) + callsNote(state));
     setData(status, "status", shown);
     setData(status, "calls", callsNote(state) ? "mixed" : "");
     setData(this.panel, "status", shown);

@@ -127,6 +127,7 @@ def test_two_questions_of_one_call_are_answered_in_any_order_also_without_a_sche
     page.fill(f"{QUESTION}:nth-child(2) [name=answer]", "4")
     page.click(f"{QUESTION}:nth-child(2) {by_id('question-yes')}")
     page.wait(f"{QUESTIONS} === 1")
+    assert page.text(f"{QUESTION} label").startswith("Your answer")
     assert page.attribute(by_id("status"), "data-status") == "waiting"
     answer(page, answer="quiet")
     page.wait_for_status("completed")
