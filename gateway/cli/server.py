@@ -14,8 +14,9 @@ from types import FrameType
 import uvicorn
 from sse_starlette.sse import AppStatus
 
-from gateway import Gateway
+from gateway import Gateway, Settings
 from gateway.cli.tasks import task_factory
+from gateway.cli.workers import Workers, inherited_listener, is_worker, say_ready
 
 __all__ = ["serve"]
 
@@ -41,7 +42,7 @@ class DrainingServer(uvicorn.Server):
     """On the first signal the gateway drains while the listener stays open; then uvicorn shuts down, and the process
     exits with code 0: it did what it was asked to. A second signal exits at once, with 128 + its number."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, announcement: str) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, announcement: str | None) -> None:
         super().__init__(config)
         self._gateway = gateway
         self._announcement = announcement
@@ -54,7 +55,9 @@ class DrainingServer(uvicorn.Server):
         loop.set_task_factory(task_factory)
         await super().startup(sockets)
         self._loop = loop
-        if self.started:  # only now does a connection get an answer
+        if self.started:
+            say_ready()
+        if self.started and self._announcement is not None:  # only now does a connection get an answer
             sys.stderr.write(self._announcement + "\n")
             sys.stderr.flush()
         gc.collect()
@@ -119,13 +122,24 @@ def serve(gateway: Gateway, *, announce: str) -> None:
         server_header=False,
         date_header=False,
     )
+    if is_worker():
+        listener, announces = inherited_listener()
+    else:
+        listener, announces = _listen(settings), True
+        if settings.workers > 1:
+            Workers(settings.workers, listener).run()
+            return
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    announcement = announce.format(url=f"http://{shown}:{port}/") if announces else None
+    DrainingServer(config, gateway, announcement).run([listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
     # Not by uvicorn, which would log the error and exit. Not inheritable, as theirs is: tools start processes.
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     # Inherited by every connection. asyncio sets it only on sockets that name TCP as their protocol, which these do
     # not; without it the second small write of an answer waits 40 ms for the first one's acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    server = DrainingServer(config, gateway, announce.format(url=f"http://{shown}:{port}/"))
-    server.run([listener])
+    return listener
