@@ -6,7 +6,8 @@ Refusals come before anything has started, and change nothing. Contract 4.2 (int
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import time
 from typing import Any
@@ -63,7 +64,7 @@ async def resumed(
     answered: dict[str, Question] = {}
     refused: dict[str, ToolOutput] = {}
     changes: list[tuple[Question, Question]] = []
-    for entry in entries:
+    for index, entry in enumerate(entries):
         question = asked[entry.interrupt_id]
         if question.answer is not None and question.answer.run_id == run_id:  # the same request, sent again
             answered[question.call_id] = question
@@ -72,7 +73,8 @@ async def resumed(
             refused[question.call_id] = _too_late(entry, question, record)
         else:
             new = replace(question, answer=Answer(entry.status, entry.payload, run_id))
-            await _check_answer(entry, question, tools)
+            with _named(index):
+                await _check_answer(entry, question, tools)
             changes.append((question, new))
             answered[question.call_id] = new
     return Resumed(record, answered, Resumption(key, tuple(changes)), refused)
@@ -119,6 +121,17 @@ def _too_late(entry: ResumeEntry, question: Question, record: RunRecord) -> Tool
     if record.status == "cancelled":
         return outcomes.cancelled()
     return outcomes.interrupted(question.tool_name, "an earlier answer to its question", retryable=False)
+
+
+@contextmanager
+def _named(index: int) -> Iterator[None]:
+    """Says which of several answers does not fit."""
+    try:
+        yield
+    except InvalidArguments as error:
+        details = error.details if isinstance(error.details, list) else []
+        error.details = [{**item, "field": f"resume.{index}.{item['field']}"} for item in details]
+        raise
 
 
 async def _check_answer(entry: ResumeEntry, question: Question, tools: SessionTools) -> None:
