@@ -54,7 +54,8 @@ class InputResponse:
 
 
 def response_of(answer: Answer) -> InputResponse:
-    return InputResponse(answer.status, answer.payload)
+    """As the tool sees it; nobody has checked what may have come with a `cancelled`."""
+    return InputResponse(answer.status, answer.payload if answer.status == "resolved" else None)
 
 
 def checked_message(message: object) -> str:
@@ -68,12 +69,15 @@ def check_open(call: Call, member: str) -> None:
     if call.run.channel in ("json", "none"):
         where = "a call without a run" if call.run.channel == "none" else "a call that is answered with JSON"
         raise NotAvailable(f"ctx.{member} is not available in {where}.")
+    if call.closed:
+        raise NotAvailable(f"ctx.{member} is not available any more: the call is over.")
 
 
 @asynccontextmanager
 async def waiting(call: Call, message: str | None) -> AsyncIterator[None]:
     """Around a time in which the call waits for the person in its own way."""
     check_open(call, "waiting_for_user")
+    message = None if message is None else checked_message(message)
     wait = begin_wait(call, message)
     tell_wait(call, wait)
     try:
@@ -109,6 +113,7 @@ async def ask_open(call: Call, desk: QuestionDesk, question: Question) -> Answer
     run, signal = call.run, call.signal
     remove = signal.on_abort(lambda reason: run.soon(partial(_give_up, answered, reason)))
     wait = begin_wait(call, question.message, question)
+    wait.give_up = partial(_give_up, answered, "tool")
     try:
         await desk.ask(call.run.lease, question, partial(_take, answered))
         if (lease := _now(call).run.lease) is not None and lease.key != run.key:

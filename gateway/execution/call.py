@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.errors import Interrupt, PayloadError
 from gateway.execution.names import check_event_name
 from gateway.execution.signals import AbortSignal
-from gateway.execution.waiting import Wait, question_of
+from gateway.execution.waiting import Wait, end_waits, question_of
 from gateway.run.pacing import ProgressPacer, as_number
 from gateway.run.questions import NONE, Answer, Question
 from gateway.run.records import CallRecord
@@ -242,6 +242,7 @@ class Call:
     def _let_go(self) -> None:
         """What it started for itself ends with it."""
         self.stop_clock()
+        end_waits(self)
         self.ctx = None
         for offer in self.offers:
             offer.withdraw()

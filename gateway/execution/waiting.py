@@ -6,6 +6,7 @@ On the loop only. Contract 2.2 (`waiting_for_user`), 4.4 (`tool.waiting`, `tool.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,13 @@ from gateway.run.records import iso
 if TYPE_CHECKING:
     from gateway.execution.call import Call
 
-__all__ = ["Wait", "begin_wait", "end_wait", "move_waits", "question_of", "tell_wait"]
+__all__ = ["Wait", "begin_wait", "end_wait", "end_waits", "move_waits", "question_of", "tell_wait"]
 
 
 class Wait:
-    """One thing that a call waits for; `question` when it can be answered."""
+    """One thing that a call waits for; `question` when it can be answered, `give_up` tells who waits for that."""
 
-    __slots__ = ("message", "question", "since", "started", "told")
+    __slots__ = ("give_up", "message", "question", "since", "started", "told")
 
     def __init__(self, message: str | None, question: Question | None) -> None:
         self.message = message
@@ -30,6 +31,7 @@ class Wait:
         self.since = time()
         self.started = monotonic()
         self.told = False
+        self.give_up: Callable[[], object] | None = None
 
     def fields(self) -> dict[str, Any]:
         """Of `tool.waiting`."""
@@ -67,6 +69,8 @@ def end_wait(call: Call, wait: Wait) -> None:
     """The wait is over, however it ended. `call` is the one it was begun for, wherever that is by now."""
     while call.moved is not None:
         call = call.moved
+    if wait not in call.waits:
+        return  # it ended with its call
     call.waits.discard(wait)
     call.run.wait_ended()
     if call.closed or call.run.machine.over:
@@ -79,6 +83,14 @@ def end_wait(call: Call, wait: Wait) -> None:
     if wait.question is not None:
         waited["interruptId"] = wait.question.interrupt_id
     call.tell("tool.resumed", waited)
+
+
+def end_waits(call: Call) -> None:
+    """The call is over: what it still waits for, in code that it has left behind, is waited for no more."""
+    for wait in list(call.waits):
+        end_wait(call, wait)
+        if wait.give_up is not None:
+            wait.give_up()
 
 
 def move_waits(call: Call, moved: Call) -> None:
