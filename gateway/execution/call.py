@@ -7,7 +7,6 @@ nothing of the call goes out any more: late emits are dropped and counted (contr
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,10 @@ from functools import partial
 from time import monotonic, time, time_ns
 from typing import TYPE_CHECKING, Any
 
-from gateway.errors import Interrupt, PayloadError
+from gateway.errors import Interrupt
+from gateway.execution import payloads
 from gateway.execution.names import check_event_name
+from gateway.execution.results import result_fields
 from gateway.execution.signals import AbortSignal
 from gateway.execution.waiting import Wait, end_waits, question_of
 from gateway.run.pacing import ProgressPacer, as_number
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
     from gateway.execution.tools import Tool
 
 __all__ = ["Call", "now_ms"]
-
-logger = logging.getLogger("gateway.payloads")
-
-MAX_LOGGED_PATHS = 1_000
-_logged_paths: set[tuple[str, str]] = set()
 
 
 class Call:
@@ -185,19 +181,22 @@ class Call:
         return {"toolCallId": self.call_id, "toolName": self.tool_name}
 
     def begin(self) -> None:
-        """TOOL_CALL_START, ARGS and END: the call as the model made it."""
+        """The call goes out as the model made it."""
         self._started = monotonic()
-        now = time()
-        ms = int(now * 1000)
         if self.parent is not None:
             return
+        now = time()
         self._record = CallRecord(self.call_id, self.tool_name, "running", now, open=True)
+        self.announce(int(now * 1000))
+        self.run.save_call(self._record)
+
+    def announce(self, ms: int) -> None:
+        """TOOL_CALL_START, ARGS and END."""
         run = self.run
         run.write(events.tool_call_start(ms, self.call_id, self.tool_name, self.parent_message_id))
         if not self.held:
             run.write(events.tool_call_args(ms, self.call_id, events.arguments_text(self.arguments)))
         run.write(events.tool_call_end(ms, self.call_id))
-        run.save_call(self._record)
 
     def finish(self, output: ToolOutput) -> None:
         """`tool.result` and TOOL_CALL_RESULT; the last progress goes out before them."""
@@ -209,7 +208,7 @@ class Call:
             self.closed = True
             return
         now = time()
-        fields = self._result(output)
+        fields = result_fields(output, monotonic() - self._started, still_running=self.still_running)
         self._last_progress(self.close)
         self.signal.detach()
         self.tell("tool.result", fields)
@@ -218,18 +217,6 @@ class Call:
             self.run.write(events.tool_call_result(ms, self.call_id, output.text, is_error=output.is_error))
         if self.parent is None:
             self._save(status=output.status, ended_at=now, open=False)
-
-    def _result(self, output: ToolOutput) -> dict[str, Any]:
-        """The value of `tool.result`, but for what every event of the call has."""
-        wire = output.to_wire()
-        value: dict[str, Any] = {"status": output.status}
-        value.update({key: item for key, item in wire.items() if key != "status"})
-        if error := (output.structured_content or {}).get("error") if output.is_error else None:
-            value["error"] = {"code": error["code"], "message": output.text, "retryable": error["retryable"]}
-        value["durationMs"] = round((monotonic() - self._started) * 1000)
-        if self.still_running:
-            value["stillRunning"] = True
-        return value
 
     def park(self, asked: Interrupt) -> None:
         """The call has asked by an interrupt: it gets no result in this run, and is made again on resume."""
@@ -308,23 +295,16 @@ class Call:
 
     def emit_encoded(self, name: str, value: bytes, changes: Sequence[Change] = (), batch: bool = False) -> None:
         """The same with a checked name and a value that is bytes already: process tools encode in their process."""
-        value = self._within_limits(value, changes)
+        value = payloads.within_limits(self.run, self.tool_name, value, changes)
         tail = self.custom.bare_tail if value == b"{}" else self.custom.tail
         self._add(self.custom.head(now_ms(), name), value[1:-1], tail, batch)
 
     def emit_output(self, value: object) -> None:
         """`tool.output`: what a generator yields; a non-mapping `y` as `{"value": y}`."""
         changes: list[Change] = []
-        output = self._within_limits(encode(_mapping(value), changes), changes)
+        encoded = encode(_mapping(value), changes)
+        output = payloads.within_limits(self.run, self.tool_name, encoded, changes)
         self._add(self.custom.own_head(now_ms(), "tool.output"), b'"output":' + output, self.custom.own_tail)
-
-    def _within_limits(self, value: bytes, changes: Sequence[Change]) -> bytes:
-        if changes:
-            self.replaced(changes)
-        if len(value) <= self.run.settings.max_event_bytes:
-            return value
-        self._count([Change("too_large", "$")])
-        return b'{"$too_large":%d}' % len(value)
 
     def _add(self, head: bytes, fields: bytes, tail: bytes, batch: bool = False) -> None:
         if self.moved is not None:
@@ -373,18 +353,8 @@ class Call:
         self._add(self.custom.own_head(now_ms(), "tool.progress"), encode(value)[1:-1], self.custom.own_tail)
 
     def replaced(self, changes: Sequence[Change]) -> None:
-        """Counts what JSON could not hold, and logs each place once a tool; raises under `strict_payloads`."""
-        if self.run.settings.strict_payloads:
-            raise PayloadError(changes[0].path, changes[0].kind)
-        self._count(changes)
-
-    def _count(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            self.run.counts.add(f"payload_replaced.{change.kind}")
-            place = (self.tool_name, change.path)
-            if place not in _logged_paths and len(_logged_paths) < MAX_LOGGED_PATHS:
-                _logged_paths.add(place)
-                logger.warning("%s: the value at %s was replaced (%s)", *place, change.kind)
+        """What JSON could not hold of what the tool returned; raises under `strict_payloads`."""
+        payloads.replaced(self.run, self.tool_name, changes)
 
 
 def now_ms() -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,8 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gateway.errors import StoreError
 from gateway.execution.clocks import PausableTimer
+from gateway.execution.counts import Counts
+from gateway.execution.ending import ENDINGS, SUCCESS, Ending
 from gateway.execution.signals import AbortSignal
 from gateway.run.interrupts import interrupt_wire
+from gateway.run.questions import Question
 from gateway.run.records import CallRecord, RunKey, RunRecord
 from gateway.run.stage import PIECES, Stage
 from gateway.run.state import RunMachine, State
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from gateway.execution.session_tools import SessionTools
     from gateway.execution.spec import RunSpec
 
-__all__ = ["ENDINGS", "Channel", "Counts", "LiveRun"]
+__all__ = ["Channel", "LiveRun"]
 
 # How the calls of a run may ask the person (contract 5.6): inside the open run; approvals by an AG-UI interrupt;
 # only by interrupt, since the answer is one JSON; not at all, since there is no run that anybody sees.
@@ -51,27 +53,6 @@ BATCH_EVENTS = 32
 FULL = 192 * PIECES
 OVERFULL = 64 * FULL
 OVERFULL_SECONDS = 1.0  # a thread waits no longer: perhaps the loop is waiting for that very thread
-
-# What a run ends in when something other than the person ended it: RUN_ERROR code and text (contract 4.4).
-ENDINGS: Mapping[str, tuple[str, str]] = {
-    "run_timeout": ("run_timeout", "The run took longer than it may."),
-    "disconnect": ("interrupted", "The run was ended because nobody was watching it any more."),
-    "shutdown": ("interrupted", "The run was ended by a shutdown of the gateway."),
-    "superseded": ("interrupted", "Another worker has taken the run over."),
-    "store": ("store_unavailable", "The store did not keep the run's events."),
-}
-
-
-class Counts(Counter[str]):
-    """What happened how often; `add` may be called from any thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-
-    def add(self, name: str, number: int = 1) -> None:
-        with self._lock:
-            self[name] += number
 
 
 class Flushed:
@@ -104,6 +85,10 @@ class LiveRun:
         self.spec: RunSpec | None = None
         #: Calls of the request that a frontend runs, after this run.
         self.pending_call_ids: list[str] = []
+        #: An agent is at work: there is something to stop although no call is open.
+        self.streaming = False
+        #: What the agent wants it to end in.
+        self.ending: Ending = SUCCESS
         #: Background runs of its calls, which use its context.
         self.jobs: list[LiveRun] = []
         #: Its time limit, which stands still while a call waits for the person.
@@ -157,13 +142,19 @@ class LiveRun:
 
     @property
     def has_work(self) -> bool:
-        """Whether a call is still open or to be started: else Stop has nothing to stop."""
-        return any(not call.closed or call.parked for call in self.calls.values())
+        """Whether an agent is at work, or a call open or to be started: else Stop has nothing to stop."""
+        return self.streaming or any(not call.closed or call.parked for call in self.calls.values())
 
     @property
     def parked(self) -> list[Call]:
         """The calls that have asked by an interrupt and wait for the end of the run."""
         return [call for call in self.calls.values() if call.parked]
+
+    @property
+    def questions(self) -> list[Question]:
+        """The questions that it will end with, unless it is stopped."""
+        of_calls = [call.question for call in self.parked if call.question is not None]
+        return [*of_calls, *(question for question, _ in self.ending.asked)]
 
     # -- events --
 
@@ -175,7 +166,10 @@ class LiveRun:
     def write(self, event: Mapping[str, Any]) -> None:
         """Writes an event between start and end of the run, after what is staged."""
         self.settle()
+        before = self.machine.record
         self.writer.write(self.machine.emit(event))
+        if self.machine.record is not before:  # it says what is open
+            self.writer.save(self.machine.record)
 
     def save_call(self, call: CallRecord) -> None:
         """Puts a call's state into the run's record."""
@@ -336,23 +330,25 @@ class LiveRun:
         self.signal.abort(reason)
         return True
 
-    def end(self, result: Mapping[str, Any] | None = None) -> None:
+    def end(self, result: Any = None) -> None:
         """The terminal event that the run's history calls for; exactly once."""
-        reason = self.signal.reason
         self.settle()
-        now = time()
         if result is not None:
             self.machine.record = replace(self.machine.record, result=encode(result))
-        if reason is None and (parked := self.parked):
-            asked = [interrupt_wire(call.question, self.key.run_id) for call in parked if call.question is not None]
-            frames = self.machine.interrupt(now, asked)
-        elif reason is None:
-            frames = self.machine.finish(now, result, self.pending_call_ids)
-        elif reason == "user":
-            frames = self.machine.cancel(now, result)
-        else:
-            frames = self.machine.fail(now, *ENDINGS[reason])
-        self._write_last(frames)
+        self._write_last(self._last_frames(time(), result))
+
+    def _last_frames(self, now: float, result: Any) -> list[bytes]:
+        reason, machine, ending = self.signal.reason, self.machine, self.ending
+        if reason == "user":
+            return machine.cancel(now, result)
+        if reason is not None:
+            return machine.fail(now, *ENDINGS[reason])
+        if ending.failure is not None:
+            return machine.fail(now, *ending.failure, ending.more)
+        of_calls = [interrupt_wire(call.question, self.key.run_id) for call in self.parked if call.question is not None]
+        if asked := [*of_calls, *(wire for _, wire in ending.asked)]:
+            return machine.interrupt(now, asked, ending.more)
+        return machine.finish(now, result, self.pending_call_ids, ending.more)
 
     def fail(self, code: str, message: str) -> None:
         """RUN_ERROR, whatever is open."""

@@ -18,8 +18,10 @@ from typing import Any
 from gateway.errors import Conflict, TooMany, Unavailable
 from gateway.execution.background import Detached, Detacher, Rejected
 from gateway.execution.clocks import PausableTimer
+from gateway.execution.counts import Counts
+from gateway.execution.ending import ENDINGS
 from gateway.execution.executor import SHUTDOWN_GRACE, Executor, aborted_output
-from gateway.execution.live import ENDINGS, Counts, LiveRun
+from gateway.execution.live import LiveRun
 from gateway.execution.middleware import Middleware
 from gateway.execution.names import TOOL_NAME
 from gateway.execution.question_desk import QuestionDesk
@@ -229,9 +231,11 @@ class Supervisor:
         if run.machine.over:
             return
         if run.lease is not None and not run.signal.aborted:
-            for call in run.parked:
-                if call.question is not None:
-                    await self.store.ask(run.lease, call.question)
+            for question in run.questions:
+                await self.store.ask(run.lease, question)
+            if run.signal.aborted:  # in the meantime: nobody will resume it
+                for question in run.questions:
+                    await self.questions.withdraw(run.key, question.interrupt_id)
         self._settle_parked(run)
         run.end(result)
 

@@ -6,13 +6,14 @@ gateway's own runs are written through it, so a wrong order is a bug found here 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.errors import OrderError
 
-__all__ = ["BRACKETS", "TERMINALS", "OrderMachine"]
+__all__ = ["BRACKETS", "EDGES", "TERMINALS", "Open", "OrderMachine"]
 
+OWNER = "subagentRunId"
 TERMINALS = frozenset({"RUN_FINISHED", "RUN_ERROR"})
 
 
@@ -31,21 +32,43 @@ BRACKETS = (
     Bracket("REASONING_START", (), "REASONING_END", "messageId"),
     Bracket("REASONING_MESSAGE_START", ("REASONING_MESSAGE_CONTENT",), "REASONING_MESSAGE_END", "messageId"),
     Bracket("STEP_STARTED", (), "STEP_FINISHED", "stepName"),
+    Bracket("SUBAGENT_STARTED", (), "SUBAGENT_FINISHED", OWNER),
 )
 _STARTS = {bracket.start: bracket for bracket in BRACKETS}
 _INNER = {name: bracket for bracket in BRACKETS for name in bracket.inner}
 _ENDS = {bracket.end: bracket for bracket in BRACKETS}
+_ENDS["SUBAGENT_ERROR"] = _STARTS["SUBAGENT_STARTED"]
+#: The events that change what is open.
+EDGES = frozenset(_STARTS) | frozenset(_ENDS)
+
+
+class Open(NamedTuple):
+    """Something that is open: the event that has opened it, its name, and the subagent that it belongs to."""
+
+    start: str
+    name: str
+    owner: str | None = None
 
 
 class OrderMachine:
-    """Feed it every event in order; it raises `OrderError` for one that the verifier would refuse."""
+    """Feed it every event in order; it raises `OrderError` for one that the verifier would refuse.
 
-    __slots__ = ("_open", "over", "started")
+    `opened` is what a run had open that goes on elsewhere.
+    """
 
-    def __init__(self) -> None:
-        self._open: dict[tuple[str, str], Bracket] = {}
-        self.started = False
+    __slots__ = ("_open", "_subagents", "over", "started")
+
+    def __init__(self, opened: Iterable[Open] = (), *, started: bool = False) -> None:
+        # Two subagents may have steps of one name; everything else has its name for itself.
+        self._open = {_key(item): item for item in opened}
+        self._subagents: set[str] = set()
+        self.started = started
         self.over = False
+
+    @property
+    def opened(self) -> tuple[Open, ...]:
+        """What is open, outermost first."""
+        return tuple(self._open.values())
 
     def feed(self, kind: str, event: Mapping[str, Any]) -> None:
         """Takes the next event; an event that is refused changes nothing."""
@@ -62,8 +85,10 @@ class OrderMachine:
 
     def closers(self) -> Iterator[dict[str, Any]]:
         """The events that close what is open, innermost first; feed them before a `RUN_FINISHED`."""
-        for (_, name), bracket in reversed(self._open.items()):
-            yield {"type": bracket.end, bracket.key: name}
+        for item in reversed(self._open.values()):
+            bracket = _STARTS[item.start]
+            owner = {} if item.owner is None else {OWNER: item.owner}
+            yield {"type": bracket.end, bracket.key: item.name, **owner}
 
     def _start(self, kind: str) -> None:
         if self.started:
@@ -72,18 +97,42 @@ class OrderMachine:
 
     def _end(self, kind: str) -> None:
         if kind == "RUN_FINISHED" and self._open:
-            raise OrderError(f"{kind} while {next(reversed(self._open))} is open")
+            start, name, _ = next(reversed(self._open.values()))
+            raise OrderError(f"{kind} while {name!r} is open, by {start}")
         self.over = True
 
     def _bracket(self, kind: str, event: Mapping[str, Any]) -> None:
         if bracket := _STARTS.get(kind):
-            key = (bracket.start, event[bracket.key])
-            if key in self._open:
-                raise OrderError(f"{kind} of {key[1]!r}, which is open")
-            self._open[key] = bracket
+            item = _item(bracket, event)
+            if _key(item) in self._open:
+                raise OrderError(f"{kind} of {item.name!r}, which is open")
+            if bracket.key == OWNER:
+                self._subagent(item.name, event)
+            self._open[_key(item)] = item
         elif bracket := _INNER.get(kind) or _ENDS.get(kind):
-            key = (bracket.start, event[bracket.key])
-            if key not in self._open:
-                raise OrderError(f"{kind} of {key[1]!r}, which is not open")
-            if kind == bracket.end:
-                del self._open[key]
+            item = _item(bracket, event)
+            known = self._open.get(_key(item))
+            if known is None:
+                raise OrderError(f"{kind} of {item.name!r}, which is not open")
+            if known.owner != item.owner:
+                raise OrderError(f"{kind} of {item.name!r}, which belongs to {known.owner or 'no subagent'}")
+            if kind in _ENDS:
+                del self._open[_key(item)]
+
+    def _subagent(self, name: str, event: Mapping[str, Any]) -> None:
+        parent = event.get("parentSubagentRunId")
+        if name in self._subagents:
+            raise OrderError(f"SUBAGENT_STARTED of {name!r} twice")
+        if parent is not None and parent not in self._subagents:
+            raise OrderError(f"SUBAGENT_STARTED in {parent!r}, which was not started")
+        self._subagents.add(name)
+
+
+def _item(bracket: Bracket, event: Mapping[str, Any]) -> Open:
+    return Open(bracket.start, event[bracket.key], None if bracket.key == OWNER else event.get(OWNER))
+
+
+def _key(item: Open) -> tuple[str, ...]:
+    if item.start == "STEP_STARTED" and item.owner is not None:
+        return item.start, item.name, item.owner
+    return item.start, item.name

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from gateway.run.order import Open
+
 __all__ = ["CallRecord", "RunKey", "RunRecord", "iso"]
 
 
@@ -68,7 +70,8 @@ class CallRecord:
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run. `status` is a state of `run.state`; `result` is the JSON of a `/tools` run's output, `messages`
-    that of the history which an agent's request brought. `background`: a call that was detached goes on in it."""
+    that of the history which an agent's request brought. `background`: a call that was detached goes on in it.
+    `opened`: what its stream has open, as whoever takes it over must close it."""
 
     key: RunKey
     thread_id: str
@@ -87,6 +90,7 @@ class RunRecord:
     messages: bytes | None = None
     stop_requested: str | None = None
     background: bool = False
+    opened: tuple[Open, ...] = ()
 
     @property
     def over(self) -> bool:

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
 from gateway.errors import OrderError
-from gateway.run.order import TERMINALS, OrderMachine
+from gateway.run.order import EDGES, TERMINALS, OrderMachine
 from gateway.run.records import CallRecord, RunRecord
 from gateway.wire import events
 from gateway.wire.codec import encode
@@ -82,6 +83,7 @@ TRANSITIONS: Mapping[State, Mapping[Act, State]] = {
     State.INTERRUPTED: {Act.CANCEL: State.CANCELLED},
     State.FAILED: {},
 }
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 TERMINAL = frozenset({State.COMPLETED, State.CANCELLED, State.INTERRUPTED, State.FAILED})
 
 
@@ -96,6 +98,17 @@ class RunMachine:
         self.seq = 0
         self._order = OrderMachine()
         self._emits = False
+
+    @classmethod
+    def resumed(cls, record: RunRecord, seq: int) -> Self:
+        """Goes on with a run from the record that was stored last; `seq` is the number of its last event."""
+        machine = cls(record)
+        if seq:
+            machine.state, machine.seq = State(record.status), seq
+            machine._order = OrderMachine(record.opened, started=True)
+            machine._order.over = machine.over
+            machine._emits = Act.EMIT in TRANSITIONS[machine.state]
+        return machine
 
     @property
     def over(self) -> bool:
@@ -145,15 +158,18 @@ class RunMachine:
         return self._write(events.custom(_ms(now), "run.stopping", value))
 
     def finish(
-        self, now: float, result: Mapping[str, Any] | None = None, pending_call_ids: Sequence[str] = ()
+        self, now: float, result: Any = None, pending_call_ids: Sequence[str] = (), more: Mapping[str, Any] = NOTHING
     ) -> list[bytes]:
-        """RUN_FINISHED, success; `pending_call_ids`: calls that are left for the frontend to run."""
+        """RUN_FINISHED, success; `pending_call_ids`: calls that are left for the frontend to run.
+
+        `more` are fields that an agent adds to its terminal event: `usage`, `metadata`.
+        """
         outcome: dict[str, Any] = {"type": "success"}
         if pending_call_ids:
             outcome["pendingToolCallIds"] = list(pending_call_ids)
-        return self._finish(Act.FINISH, now, outcome, result)
+        return self._finish(Act.FINISH, now, outcome, result, more)
 
-    def cancel(self, now: float, result: Mapping[str, Any] | None = None) -> list[bytes]:
+    def cancel(self, now: float, result: Any = None) -> list[bytes]:
         """RUN_FINISHED, cancelled: the person's Stop. Of an interrupted run: only its record changes."""
         if self.state is State.INTERRUPTED:
             self._act(Act.CANCEL)
@@ -161,11 +177,13 @@ class RunMachine:
             return []
         return self._finish(Act.CANCEL, now, {"type": "cancelled"}, result)
 
-    def interrupt(self, now: float, interrupts: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    def interrupt(
+        self, now: float, interrupts: Sequence[Mapping[str, Any]], more: Mapping[str, Any] = NOTHING
+    ) -> list[bytes]:
         """RUN_FINISHED, interrupt: the run can be resumed with answers."""
-        return self._finish(Act.INTERRUPT, now, {"type": "interrupt", "interrupts": list(interrupts)}, None)
+        return self._finish(Act.INTERRUPT, now, {"type": "interrupt", "interrupts": list(interrupts)}, None, more)
 
-    def fail(self, now: float, code: str, message: str) -> list[bytes]:
+    def fail(self, now: float, code: str, message: str, more: Mapping[str, Any] = NOTHING) -> list[bytes]:
         """RUN_ERROR."""
         self._act(Act.FAIL)
         self.record = replace(
@@ -176,20 +194,18 @@ class RunMachine:
             reason=self.record.reason or code,
         )
         record = self.record
-        return [
-            *self._close(now),
-            self._write(events.run_error(_ms(now), record.thread_id, record.key.run_id, code, message)),
-        ]
+        terminal = events.run_error(_ms(now), record.thread_id, record.key.run_id, code, message)
+        return [*self._close(now), self._write(_with(terminal, more))]
 
     def _finish(
-        self, act: Act, now: float, outcome: Mapping[str, Any], result: Mapping[str, Any] | None
+        self, act: Act, now: float, outcome: Mapping[str, Any], result: Any, more: Mapping[str, Any] = NOTHING
     ) -> list[bytes]:
         self._act(act)
         self.record = replace(self.record, status=self.state.value, ended_at=now, outcome=outcome)
         record = self.record
         closing = self._close(now)
         terminal = events.run_finished(_ms(now), record.thread_id, record.key.run_id, outcome, result)
-        return [*closing, self._write(terminal)]
+        return [*closing, self._write(_with(terminal, more))]
 
     def _close(self, now: float) -> list[bytes]:
         return [self._write({**closer, "timestamp": _ms(now)}) for closer in list(self._order.closers())]
@@ -203,8 +219,15 @@ class RunMachine:
 
     def _write(self, event: Mapping[str, Any]) -> bytes:
         self._order.feed(event["type"], event)
+        if event["type"] in EDGES:
+            self.record = replace(self.record, opened=self._order.opened)
         self.seq += 1
         return frame(self.seq, encode(event))
+
+
+def _with(terminal: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an agent says in its terminal event, beside what the gateway does."""
+    return {**terminal, **more, "metadata": {**more.get("metadata", {}), **terminal["metadata"]}} if more else terminal
 
 
 def _ms(seconds: float) -> int:

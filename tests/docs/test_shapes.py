@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gateway import Gateway, ToolContext, ToolError, tool
-from gateway.execution.live import ENDINGS
+from gateway.execution.ending import ENDINGS
 from gateway.wire.schema_custom import CUSTOM_VALUES
 from tests.docs.pages import ROOT, page
 from tests.docs.test_pages import SOURCE

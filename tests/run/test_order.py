@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -95,3 +96,66 @@ def test_an_error_may_end_a_run_with_anything_open(bracket: Any) -> None:
         machine.feed("RUN_FINISHED", {})
     machine.feed("RUN_ERROR", {})
     assert machine.over
+
+
+def fed(*sequence: dict[str, Any]) -> OrderMachine:
+    machine = OrderMachine(started=True)
+    for item in sequence:
+        machine.feed(item["type"], item)
+    return machine
+
+
+STARTED = {"type": "SUBAGENT_STARTED", "subagentRunId": "s", "name": "helper"}
+TEXT = {"type": "TEXT_MESSAGE_START", "messageId": "m", "subagentRunId": "s"}
+
+
+def test_what_a_subagent_has_opened_is_closed_in_its_name() -> None:
+    machine = fed(STARTED, TEXT, {"type": "STEP_STARTED", "stepName": "x", "subagentRunId": "s"})
+    assert list(machine.closers()) == [
+        {"type": "STEP_FINISHED", "stepName": "x", "subagentRunId": "s"},
+        {"type": "TEXT_MESSAGE_END", "messageId": "m", "subagentRunId": "s"},
+        {"type": "SUBAGENT_FINISHED", "subagentRunId": "s"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m"},
+        {"type": "TEXT_MESSAGE_END", "messageId": "m", "subagentRunId": "t"},
+        {"type": "STEP_FINISHED", "stepName": "x", "subagentRunId": "s"},
+        {"type": "SUBAGENT_STARTED", "subagentRunId": "t", "name": "other", "parentSubagentRunId": "nobody"},
+        {"type": "RUN_FINISHED"},
+        STARTED,
+    ],
+    ids=lambda event: event["type"],
+)
+def test_nobody_goes_on_with_what_belongs_to_somebody_else(refused: dict[str, Any]) -> None:
+    machine = fed(STARTED, TEXT, {"type": "STEP_STARTED", "stepName": "x"})
+    with pytest.raises(OrderError):
+        machine.feed(refused["type"], refused)
+
+
+def test_a_subagent_ends_by_an_error_too_and_never_begins_again() -> None:
+    machine = fed(STARTED, {"type": "SUBAGENT_ERROR", "subagentRunId": "s", "message": "No."})
+    assert machine.opened == ()
+    with pytest.raises(OrderError, match="twice"):
+        machine.feed("SUBAGENT_STARTED", STARTED)
+    fed(STARTED, {**STARTED, "subagentRunId": "t", "parentSubagentRunId": "s"})
+
+
+def test_two_subagents_may_take_steps_of_one_name() -> None:
+    step = {"type": "STEP_STARTED", "stepName": "x"}
+    machine = fed(step, {**step, "subagentRunId": "s"}, {**step, "subagentRunId": "t"})
+    machine.feed("STEP_FINISHED", {**step, "type": "STEP_FINISHED", "subagentRunId": "s"})
+    assert [item.owner for item in machine.opened] == [None, "t"]
+
+
+@given(st.lists(items, max_size=40))
+def test_a_machine_that_knows_what_is_open_closes_it_as_the_first_one_would(sequence: list[tuple[str, str]]) -> None:
+    machine = OrderMachine(started=True)
+    for kind, name in sequence:
+        with suppress(OrderError):
+            machine.feed(kind, event(kind, name))
+    other = OrderMachine(machine.opened, started=True)
+    assert list(other.closers()) == list(machine.closers())

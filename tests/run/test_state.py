@@ -143,6 +143,19 @@ def test_the_first_reason_of_a_stop_holds() -> None:
     assert machine.record.reason == "run_timeout"
 
 
+def test_what_an_agent_adds_to_its_end_stands_beside_what_the_gateway_says() -> None:
+    more = {"usage": [{"inputTokens": 1}], "metadata": {"model": "m"}}
+    for frames in (
+        in_state(State.RUNNING).finish(NOW, more=more),
+        in_state(State.RUNNING).interrupt(NOW, [{"id": "i", "reason": "x"}], more),
+        in_state(State.RUNNING).fail(NOW, "agent_failed", "No.", more),
+    ):
+        *_, last = frames
+        event = json.loads(last.split(b"data: ", 1)[1])
+        assert event["usage"] == [{"inputTokens": 1}]
+        assert set(event["metadata"]) == {"model", "tanstack"}
+
+
 class AnyRun(RuleBasedStateMachine):
     """Any acts in any order, some of them refused; the stream is right all the while."""
 
@@ -227,6 +240,15 @@ class AnyRun(RuleBasedStateMachine):
             assert machine.record.status == machine.state.value
         assert (machine.record.error is not None) is (machine.state is State.FAILED)
         assert (machine.record.outcome is not None) is (machine.over and machine.state is not State.FAILED)
+
+    @invariant()
+    def whoever_takes_it_over_would_go_on_as_it_would(self) -> None:
+        machine = self.machine
+        other = RunMachine.resumed(machine.record, machine.seq)
+        assert (other.state, other.seq, other._emits) == (machine.state, machine.seq, machine._emits)
+        assert (other._order.started, other._order.over) == (machine._order.started, machine._order.over)
+        if not machine.over:
+            assert list(other._order.closers()) == list(machine._order.closers())
 
 
 TestAnyRun = AnyRun.TestCase
