@@ -115,7 +115,15 @@ class Settings(BaseSettings):
     )
     max_store_bytes: Bytes = Field(4 * GIB, description="Bytes that `memory://` may hold.")
 
+    max_pending_bytes: Bytes = Field(
+        64 * MIB, description="Bytes of one run that may wait to be stored; beyond it an emit raises `Backpressure`."
+    )
+    store_timeout: Seconds = Field(10, description="How long a store that fails is tried again before runs abort.")
+
     drain_timeout: Seconds = Field(30, description="Time that runs have to end after SIGTERM.")
+    lease_seconds: Seconds = Field(
+        15, description="How long a worker that shares the store may be silent before another closes its runs."
+    )
 
     @field_validator("store")
     @classmethod

@@ -104,10 +104,13 @@ class FeedFollower:
 
     async def __anext__(self) -> bytes:
         """The next piece; `b""` after `wake()`; `StopAsyncIteration` at the end or after `close()`."""
-        feed = self._feed
         while not self._closed:
+            feed = self._feed
             if self.cursor < feed.log.last:
-                return self._read()
+                data = self._read() if self.cursor >= feed.log.first - 1 else await self._older()
+                if data is not None:
+                    return data
+                continue
             if feed.log.closed:
                 break
             # Waiting here and not in a method of its own: this frame is held once per viewer.
@@ -141,11 +144,16 @@ class FeedFollower:
             self.cursor = last
         return self.cursor == log.last
 
+    async def _older(self) -> bytes | None:
+        """What comes after the cursor and is not in the feed; None: look again."""
+        self._expire(self._feed.log.first, self._feed.log.last)
+        return None
+
+    def _expire(self, first: int, last: int) -> None:
+        self.cursor = first - 1  # told once; who reads on gets what is left
+        details = {"firstEventId": first, "lastEventId": last}
+        raise CursorExpired("The events after this cursor are gone.", details=details)
+
     def _read(self) -> bytes:
-        log = self._feed.log
-        if self.cursor < log.first - 1:
-            details = {"firstEventId": log.first, "lastEventId": log.last}
-            self.cursor = log.first - 1  # told once; who reads on gets what is left
-            raise CursorExpired("The events after this cursor are gone.", details=details)
-        data, self.cursor = log.read(self.cursor)
+        data, self.cursor = self._feed.log.read(self.cursor)
         return data

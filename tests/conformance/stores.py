@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Follower, Lease, RunWriter, Store
 from gateway.stores.memory import MemoryStore
+from gateway.stores.sqlite import SqliteStore
 from gateway.wire import sse
 
 __all__ = ["LONG", "STORES", "Clock", "Outcome", "cancelling", "frame", "frames", "new_run", "read", "record", "rest"]
@@ -31,9 +34,17 @@ class Clock:
         return self.now
 
 
+@asynccontextmanager
+async def sqlite(settings: Settings, clock: Clock) -> AsyncIterator[Store]:
+    with TemporaryDirectory() as folder:
+        async with SqliteStore(Path(folder) / "runs.db", settings, clock) as store:
+            yield store
+
+
 # A new store is held to every promise by one line here.
 STORES: dict[str, Opens] = {
     "memory": lambda settings, clock: MemoryStore(settings, clock=clock),
+    "sqlite": sqlite,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import Conflict, CursorExpired, Fenced, NotFound, StoreError, Unavailable
+from gateway.errors import Conflict, CursorExpired, Fenced, NotFound, StoreError
 from gateway.run.questions import Answer, Claim, Note, Question
 from gateway.run.records import CallRecord, RunKey
 from gateway.settings import Settings
@@ -716,43 +716,6 @@ async def test_a_run_keeps_no_more_events_than_it_may(open_store: OpenStore) -> 
     bounds = await store.bounds(KEY)
     assert bounds is not None
     assert 900 - 64 <= bounds.first <= 1_000  # to the block
-
-
-async def test_a_full_store_forgets_finished_runs_first(open_store: OpenStore) -> None:
-    store = await open_store(max_store_bytes=300 * KIB)
-    for number in range(5):
-        lease = await run_of(store, f"run-{number}")
-        await store.append(lease, 1, frames(1, 100, KIB))
-        await finish(store, lease.key)
-    kept = [item.key.run_id for item in (await store.list_runs("anon:ada")).items]
-    await run_of(store, "next")
-    assert "run-0" not in [item.key.run_id for item in (await store.list_runs("anon:ada")).items]
-    assert kept[0] == "run-4"
-
-
-async def test_a_store_full_of_living_runs_takes_no_new_one(open_store: OpenStore) -> None:
-    store = await open_store(max_store_bytes=200 * KIB)
-    for number in range(40):
-        # Each too small to lose anything: what is not sealed yet always stays.
-        lease = await run_of(store, f"run-{number}")
-        await store.append(lease, 1, frames(1, 70, KIB))
-        if await _full(store, number):
-            break
-    else:
-        raise AssertionError("the store took everything")
-    await finish(store, RunKey("anon:ada", "run-0"))
-    await finish(store, RunKey("anon:ada", "run-1"))
-    await finish(store, RunKey("anon:ada", "run-2"))
-    await finish(store, RunKey("anon:ada", "run-3"))
-    await run_of(store, "again")
-
-
-async def _full(store: Store, number: int) -> bool:
-    try:
-        await new_run(store, f"probe-{number}", "anon:probe")
-    except Unavailable as error:
-        return error.code == "store_full"
-    return False
 
 
 async def test_the_end_of_the_store_ends_its_followers(open_store: OpenStore, request: pytest.FixtureRequest) -> None:

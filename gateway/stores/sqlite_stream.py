@@ -1,0 +1,224 @@
+"""The writer of one run: what its worker wrote, until it is in the file.
+
+The upper half is for the loop, the lower one for the writing thread. Between them is one list, to which the loop adds
+at one end while the thread takes from the other, in single steps of the interpreter: no lock, which the loop would
+have to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.errors import Fenced, StoreError
+from gateway.run.records import RunRecord
+from gateway.stores import sqlite_log as log
+from gateway.stores.base import Lease
+from gateway.stores.sqlite_log import Held, Row
+
+if TYPE_CHECKING:
+    from gateway.stores.sqlite_runs import RunTable
+
+__all__ = ["Stored", "Stream"]
+
+logger = logging.getLogger("gateway")
+
+ERRORS: dict[str, tuple[type[StoreError], str]] = {
+    "superseded": (Fenced, "Another worker has taken this run over."),
+    "store": (StoreError, "The store failed, and this run is stored no more."),
+    "store_lost": (StoreError, "The store has lost this run."),
+    "closed": (StoreError, "The store is closed."),
+}
+
+
+class Stored(NamedTuple):
+    """What became of a batch of one run: `lost` says why it was not stored."""
+
+    items: int
+    size: int
+    run: int
+    rows: list[Row]
+    over: bool = False
+    trimmed: bool = False
+    lost: str | None = None
+
+
+class Stream:
+    """See `stores.base.RunWriter`. `enqueue` hands it to the writing thread."""
+
+    def __init__(self, lease: Lease, enqueue: Callable[[Stream], None], held: Held | None, record: RunRecord | None):
+        self.lease = lease
+        #: The run's number in the file, once it is known, and that of its last stored event.
+        self.run = None if held is None else held.run
+        self.last = 0 if held is None else held.last
+        self.lost: str | None = None
+        self.pending_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._enqueue = enqueue
+        self._items: list[tuple[bytes, int] | RunRecord] = []
+        self._queued = False
+        self._written = self._stored = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._on_trim: Callable[[], None] | None = None
+        self._on_lost: Callable[[str], None] | None = None
+        # The thread's. `_taken` is what the next transaction stores, numbered from `_base`, but for the first `_skip`.
+        self._held = held
+        self._checked = -1
+        self._taken: list[tuple[bytes, int] | RunRecord] = []
+        self._base: int | None = None
+        self._skip = 0
+        self._tried = (0, 0)
+        self._next: tuple[Held | None, RunRecord | None] = (held, record)
+        self._saved = record
+        self._dead: str | None = None
+        #: When the oldest thing that is not stored was first tried.
+        self.since = 0.0
+
+    # -- the loop's --
+
+    def write(self, data: bytes, count: int = 1) -> None:
+        if self.lost is None:
+            self.pending_bytes += len(data)
+            self._add((data, count))
+
+    def save(self, record: RunRecord) -> None:
+        if self.lost is None:
+            self._add(record)
+
+    async def flush(self) -> None:
+        """Raises `Fenced` or `StoreError` when it cannot be stored any more."""
+        if self._stored == self._written and self.lost is None:
+            await asyncio.sleep(0)  # the way to give way in a tight loop (contract 2.2)
+        elif self.lost is None:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append((self._written, future))
+            await future
+        if self.lost is not None:
+            kind, message = ERRORS[self.lost]
+            raise kind(message)
+
+    def on_trim(self, callback: Callable[[], None]) -> None:
+        self._on_trim = callback
+
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        self._on_lost = callback
+
+    def stored(self, report: Stored) -> None:
+        """The thread has come this far."""
+        if report.lost is not None:
+            self.lose(report.lost)
+        if self.lost is not None:
+            return
+        self._stored += report.items
+        self.pending_bytes -= report.size
+        self.run = report.run
+        if report.rows:
+            self.last = report.rows[-1].last
+        if report.trimmed and self._on_trim is not None:
+            callback, self._on_trim = self._on_trim, None
+            self._loop.call_soon(callback)
+        if report.over:
+            self._on_trim = self._on_lost = None  # they hold the whole live run
+        self._release(self._stored)
+
+    def lose(self, reason: str) -> None:
+        """Nothing more will be stored."""
+        if self.lost is not None:
+            return
+        self.lost = reason
+        self.pending_bytes = 0
+        callback, self._on_lost = self._on_lost, None
+        if callback is not None and reason != "closed":
+            self._loop.call_soon(callback, reason)
+        self._release(self._written)
+
+    def _add(self, item: tuple[bytes, int] | RunRecord) -> None:
+        self._written += 1
+        self._items.append(item)
+        if not self._queued:  # after the item is there: who takes it away from here on is asked again
+            self._queued = True
+            self._enqueue(self)
+
+    def _release(self, upto: int) -> None:
+        while self._waiting and self._waiting[0][0] <= upto:
+            _, future = self._waiting.pop(0)
+            if not future.done():
+                future.set_result(None)
+
+    # -- the thread's --
+
+    def take(self, now: float) -> None:
+        """Takes what there is, to be stored by the next transaction that succeeds."""
+        self._queued = False  # before the look: whoever adds later sees it, and queues this again
+        count = len(self._items)
+        if not self._taken:
+            self.since, self._base, self._skip, self._tried = now, None, 0, (0, 0)
+        self._taken += self._items[:count]
+        del self._items[:count]
+
+    def store(self, db: sqlite3.Connection, runs: RunTable, checked: int) -> Stored:
+        """Stores what was taken. `checked` is a number that is another one when somebody may have changed the run."""
+        if self._dead is None and self._checked != checked:
+            self._dead = self._check(db)
+        held = self._held
+        if self._dead is not None or held is None:
+            return self._failed()
+        if self._base is None:
+            self._base = held.last
+        pieces = [item for item in self._taken[self._skip :] if isinstance(item, tuple)]
+        records = [item for item in self._taken if isinstance(item, RunRecord)]
+        self._tried = (len(self._taken), sum(count for _, count in pieces))
+        rows = log.rows_of(pieces, self._base)
+        if rows:
+            held = log.append(db, held, rows)
+        if records:
+            runs.save(db, held.run, records[-1], self._saved)
+        trimmed = log.trim(db, held, *runs.limits)
+        self._checked = checked
+        self._next = (trimmed, records[-1] if records else self._saved)
+        over = bool(records) and records[-1].over
+        return Stored(len(self._taken), self._size, held.run, rows, over, trimmed.first != held.first)
+
+    def done(self) -> None:
+        """What `store` did is in the file."""
+        self._held, self._saved = self._next
+        self._taken = []
+
+    def give_up(self, reason: str) -> Stored:
+        """Nothing of it is stored any more: else what comes later would follow on what is missing."""
+        self._dead = reason
+        report = self._failed()
+        self.done()
+        return report
+
+    @property
+    def _size(self) -> int:
+        return sum(len(item[0]) for item in self._taken if isinstance(item, tuple))
+
+    def _failed(self) -> Stored:
+        self._next = (self._held, None)
+        return Stored(len(self._taken), self._size, self.run or 0, [], lost=self._dead)
+
+    def _check(self, db: sqlite3.Connection) -> str | None:
+        """Why nothing can be stored: the run is not there, or not ours, or not as we left it."""
+        if self._held is None:
+            found = log.find_lease(db, self.lease.key)
+            if found is None:
+                return "store_lost"
+            self._held = log.hold(db, found[0])
+        epoch, last = log.last_of(db, self._held.run)
+        if epoch is None:
+            return "store_lost"
+        if epoch != self.lease.epoch:
+            return "superseded"
+        if self._base is None:
+            self._held = self._held._replace(last=last)
+        elif last == self._base + self._tried[1]:  # the transaction that seemed to fail did not
+            self._skip, self._base = self._tried[0], last
+            self._held = self._held._replace(last=last)
+        elif last != self._base:
+            return "store_lost"
+        return None
