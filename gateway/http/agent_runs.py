@@ -114,7 +114,7 @@ class _Calls:
 
 def _calls_of(agent_input: AgentInput, tools: SessionTools, resume: Resumed | None) -> _Calls:
     """Sorts the unanswered calls. A frontend's own tools are run by a page if it asks for that, else left to it."""
-    pending = list(agent_input.pending_calls())
+    pending = _pending_calls(agent_input, resume)
     theirs = {name for name in agent_input.client_tools if tools.get(name) is None}
     again: list[Question] = []
     if resume is not None:
@@ -127,6 +127,12 @@ def _calls_of(agent_input: AgentInput, tools: SessionTools, resume: Resumed | No
         return _Calls(pending, frozenset(theirs), [], resume, again)
     passed = [call.call_id for call in pending if call.tool_name in theirs]
     return _Calls([call for call in pending if call.call_id not in passed], frozenset(), passed, resume, again)
+
+
+def _pending_calls(agent_input: AgentInput, resume: Resumed | None) -> list[PendingCall]:
+    """The unanswered calls; what was asked about is made again, whatever the request says of that call by now."""
+    calls = list(agent_input.pending_calls())
+    return calls if resume is None else [resume.as_asked(call) for call in calls]
 
 
 def _metadata(agent_input: AgentInput) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from gateway.execution.spec import Resumption
 from gateway.http.engine import Engine
 from gateway.run.questions import APPROVAL_KEY, Answer, Question
 from gateway.run.records import RunKey, RunRecord
+from gateway.wire.agent_input import PendingCall
 from gateway.wire.inputs import ResumeEntry
 from gateway.wire.json_schema import misfits
 
@@ -37,6 +38,11 @@ class Resumed:
     answered: Mapping[str, Question]
     answers: Resumption
     refused: Mapping[str, ToolOutput]
+
+    def as_asked(self, call: PendingCall) -> PendingCall:
+        """The call of a request; one that has asked is of the tool that did."""
+        question = self.answered.get(call.call_id)
+        return call if question is None else call._replace(tool_name=question.tool_name)
 
     def apply(self, call: Call) -> None:
         """Gives a call that is made again its answers, and the arguments it had or was approved with."""

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from gateway.errors import CursorExpired, GatewayError
+from gateway.execution import outcomes
 from gateway.http.engine import Engine
 from gateway.http.responses import JSON
 from gateway.run.records import RunKey
@@ -38,6 +39,8 @@ async def output_of(engine: Engine, request: Request, key: RunKey) -> Response:
         asked = record.outcome["interrupts"]
         shown = {"runId": key.run_id, "toolCallId": record.calls[0].call_id}
         return JSON({"status": "interrupted", "interrupts": asked, **shown})
+    if record is not None and record.result is None and record.status == "cancelled":
+        return JSON(outcomes.cancelled().to_wire())  # stopped after it had interrupted
     if record is None or record.result is None:
         raise GatewayError("The run ended without a result; the gateway's log says why.")
     return JSON(decode(record.result))

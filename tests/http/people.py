@@ -13,11 +13,13 @@ import httpx
 from jsonschema import Draft202012Validator
 
 from gateway import ToolContext, tool
-from tests.http.asking import Reader, events_of
+from tests.http.asking import Reader, agent_body, ask, events_of
 from tests.http.site import ME, Site, serving
 
 __all__ = [
+    "DAY",
     "END",
+    "HELD",
     "NAME",
     "START",
     "a_question",
@@ -29,7 +31,10 @@ __all__ = [
     "asks_freely",
     "asks_in_a_thread",
     "asks_several",
+    "body_of",
+    "books",
     "calls",
+    "decides",
     "check_published",
     "gave",
     "interrupts_of",
@@ -53,7 +58,9 @@ NAME = {
 """The schema of a question after a name."""
 
 START = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+HELD = ["TOOL_CALL_START", "TOOL_CALL_END"]
 END = ["tool.result", "TOOL_CALL_RESULT"]
+"""The events of a call that the model has just made, of one that the client has already, and of every end."""
 
 
 # -- what is asked in an open run --
@@ -217,3 +224,41 @@ async def a_question(
     async with serving(*tools, **options) as site:
         stream = Reader(await site.open(f"/tools/{tools[0].name}", body or {"runId": "r", "toolCallId": "c"}, ME))
         yield site, stream, await asked(stream)
+
+
+# -- tools that interrupt --
+
+DAY = {"type": "string", "minLength": 1}
+
+
+@tool
+async def books(ctx: ToolContext, place: str = "Oslo") -> dict[str, Any]:
+    """Asks for a day, then for how many, one run after the other."""
+    ctx.context.trail.append(",".join(sorted(ctx.input_responses)))
+    day = ctx.interrupt("Which day?", DAY, key="day")
+    many = ctx.interrupt("How many?", {"type": "integer"}, "people", "many")
+    newest = ctx.input_response
+    return {
+        "place": place,
+        "day": [day.status, day.payload],
+        "many": [many.status, many.payload],
+        "newest": None if newest is None else newest.payload,
+        "all": {key: given.payload for key, given in ctx.input_responses.items()},
+    }
+
+
+@tool
+async def decides(ctx: ToolContext, question: str = "Yes?") -> dict[str, Any]:
+    """Asks once, without a schema."""
+    ctx.context.executions["decides"] += 1
+    given = ctx.interrupt(question)
+    return {"status": given.status, "payload": given.payload}
+
+
+def body_of(path: str, run: str = "r", resume: Any = None, **more: Any) -> dict[str, Any]:
+    """The request for a run of one call `c` in thread `t`, or for one that resumes it."""
+    body: dict[str, Any] = {} if resume is None else {"resume": resume}
+    if path == "/agents/tools":
+        return agent_body(ask(("c", "books", more.pop("arguments", {}))), runId=run, **body, **more)
+    own = {"toolCallId": "c"} if resume is None else {}
+    return {"runId": run, "threadId": "t", **own, **body, **more}
