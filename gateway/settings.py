@@ -118,6 +118,7 @@ class Settings(BaseSettings):
     max_pending_bytes: Bytes = Field(
         64 * MIB, description="Bytes of one run that may wait to be stored; beyond it an emit raises `Backpressure`."
     )
+    redis_prefix: str = Field("agui:", description="What the names of all keys in Redis begin with.")
     store_timeout: Seconds = Field(10, description="How long a store that fails is tried again before runs abort.")
 
     drain_timeout: Seconds = Field(30, description="Time that runs have to end after SIGTERM.")

@@ -63,6 +63,7 @@ def make_pool(url: str, settings: Settings) -> ConnectionPool:
         protocol=2,
         decode_responses=False,
         health_check_interval=0,
+        driver_info=None,  # or each connection looks its library's version up, in files, on the loop
         retry=Retry(NoBackoff(), 0),
         socket_timeout=None,
         socket_connect_timeout=_patience(settings),
@@ -75,7 +76,11 @@ def make_client(url: str, settings: Settings) -> Redis:
     seconds = _patience(settings)
     client = Redis.from_url(url, retry=Retry(NoBackoff(), 1))
     client.connection_pool.connection_kwargs.update(
-        protocol=2, decode_responses=False, socket_timeout=seconds, socket_connect_timeout=seconds
+        protocol=2,
+        decode_responses=False,
+        driver_info=None,
+        socket_timeout=seconds,
+        socket_connect_timeout=seconds,
     )
     return client
 

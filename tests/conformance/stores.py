@@ -14,8 +14,10 @@ from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Follower, Lease, RunWriter, Store
 from gateway.stores.memory import MemoryStore
+from gateway.stores.redis_store import RedisStore
 from gateway.stores.sqlite import SqliteStore
 from gateway.wire import sse
+from tests.support.redis import new_prefix, shared_redis
 
 __all__ = ["LONG", "STORES", "Clock", "Outcome", "cancelling", "frame", "frames", "new_run", "read", "record", "rest"]
 
@@ -41,10 +43,16 @@ async def sqlite(settings: Settings, clock: Clock) -> AsyncIterator[Store]:
             yield store
 
 
+def redis(settings: Settings, clock: Clock) -> RedisStore:
+    own = settings.model_copy(update={"redis_prefix": new_prefix()})
+    return RedisStore(shared_redis().url, own, clock)
+
+
 # A new store is held to every promise by one line here.
 STORES: dict[str, Opens] = {
     "memory": lambda settings, clock: MemoryStore(settings, clock=clock),
     "sqlite": sqlite,
+    "redis": redis,
 }
 
 

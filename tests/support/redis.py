@@ -1,0 +1,126 @@
+"""A real Redis for tests, in a process and a folder of its own, on a free port of loopback; it can be troubled."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+
+__all__ = ["RedisServer", "new_prefix", "redis_server", "shared_redis"]
+
+SECONDS = 20.0
+
+
+class RedisServer:
+    """A running Redis; `url` stays the same over restarts."""
+
+    def __init__(self, *options: str) -> None:
+        program = shutil.which("redis-server") or shutil.which("valkey-server")
+        assert program is not None, "Redis is not installed: run scripts/install-test."
+        self._folder = Path(tempfile.mkdtemp(prefix="redis-"))
+        self.port = _free_port()
+        self._command = [
+            program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", "",
+            "--appendonly", "yes", "--daemonize", "no", "--logfile", str(self._folder / "log"), *options,
+        ]  # fmt: skip
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.start()
+
+    def client(self) -> Redis:
+        """A plain client, for looking and meddling."""
+        return Redis.from_url(self.url)
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            with suppress(RedisError), self.client() as client:
+                if client.ping():
+                    return
+            assert self._process.poll() is None, f"Redis did not start:\n{self.log}"
+            time.sleep(0.02)
+        raise AssertionError(f"Redis did not start:\n{self.log}")
+
+    @property
+    def log(self) -> str:
+        path = self._folder / "log"
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
+    def stop(self) -> None:
+        """Ends it in good order: what it has is in its file."""
+        self.resume()
+        self._process.terminate()
+        self._process.wait(SECONDS)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._process.kill()
+        self._process.wait(SECONDS)
+
+    def forget(self) -> None:
+        """*While it does not run.* The next start finds nothing."""
+        for path in self._folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def pause(self) -> None:
+        """It answers nothing until `resume`, and its connections stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def drop_connections(self) -> None:
+        with suppress(RedisConnectionError), self.client() as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def close(self) -> None:
+        """Ends it for good."""
+        if self._process.poll() is None:
+            self.resume()
+            self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@cache
+def shared_redis() -> RedisServer:
+    """The one that all tests of this process share which leave it alone; each has a prefix of its own."""
+    server = RedisServer()
+    atexit.register(server.close)
+    return server
+
+
+def new_prefix() -> str:
+    return f"test-{uuid4().hex[:12]}:"
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """One of the test's own."""
+    server = RedisServer()
+    yield server
+    server.close()
