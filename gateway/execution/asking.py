@@ -124,6 +124,7 @@ async def ask_open(call: Call, desk: QuestionDesk, question: Question) -> Answer
         return answer
     finally:
         remove()
+        _forget(answered)
         desk.close(_now(call).run.key, question.interrupt_id)
         end_wait(call, wait)
 
@@ -142,6 +143,12 @@ def _take(answered: asyncio.Future[Answer], question: Question) -> None:
 def _give_up(answered: asyncio.Future[Answer], reason: str) -> None:
     if not answered.done():
         answered.set_exception(AbortError(reason))
+
+
+def _forget(answered: asyncio.Future[Answer]) -> None:
+    """Nobody waits for it any more, whatever it has come to, or would."""
+    if not answered.cancel() and not answered.cancelled():
+        answered.exception()
 
 
 def interrupt(call: Call, message: str, schema: object, reason: str, key: str) -> InputResponse:

@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 from gateway.execution.bodies import Body
 from gateway.execution.call import Call
-from gateway.execution.detaching import detached_note, ended_note, move, pending_offers, questions_of
+from gateway.execution.detaching import detached_note, ended_note, move, pending_offers, waits_of
 from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
 from gateway.execution.question_desk import QuestionDesk
 from gateway.execution.spec import RunSpec, no_context
+from gateway.execution.waiting import retell_wait
 from gateway.run.questions import Note
 from gateway.run.records import RunKey, RunRecord
 from gateway.stores.base import Lease, Store
@@ -81,10 +82,12 @@ class Detacher:
         if (refusal := _refusal(call)) is not None:  # in the meantime
             await self._store.discard(created.lease)
             return refusal
-        questions = list(questions_of(call))
+        # Those that are not told yet move by themselves.
+        told = [(of, wait, wait.question) for of, wait in waits_of(call) if wait.told and wait.question is not None]
         self._move(run, call, record, created.lease)
-        for question in questions:
+        for of, wait, question in told:
             await self._desk.move(created.lease, run.key, question)
+            retell_wait(of, wait)
         return Detached(call.call_id, record.key.run_id)
 
     def _move(self, run: LiveRun, call: Call, record: RunRecord, lease: Lease) -> None:

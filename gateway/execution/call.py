@@ -121,21 +121,21 @@ class Call:
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.signal: AbortSignal = run.signal.child() if parent is None else parent.signal.child()
-        if parent is not None and parent.output is not None:
+        if parent is not None and parent.ended:
             self.signal.abort("tool")  # code that its parent left behind: nobody would hear of it, and no Stop reach it
         self.closed = False
         self.still_running = False
         self.dropped = False
         self.expired = False  # its own clock has rung
         self.left = False  # code of it goes on that nobody waits for
-        self.nested: set[Call] = set()  # calls inside it that have no result yet
+        self.nested: dict[Call, None] = {}  # calls inside it that have no result yet
         self.work: asyncio.Future[Any] | None = None
         self.output: ToolOutput | None = None
         self.listed = parent is None and not background
         self.ctx: ToolContext | None = None
         self.clock: asyncio.TimerHandle | None = None
         self.untimed = False  # it has waited for the person: no clock any more
-        self.waits: set[Wait] = set()
+        self.waits: list[Wait] = []
         self.answers: Mapping[str, Answer] = NONE  # to its interrupts, by key
         self.newest: Answer | None = None
         self.approval: Answer | None = None
@@ -159,8 +159,13 @@ class Call:
         """A call inside this one, under its signal: not in the model's history, so only CUSTOM events tell of it."""
         self._numbered += 1
         nested = Call(self.run, f"{self.call_id}/{self._numbered}", tool_name, None, arguments, timeout, parent=self)
-        self.nested.add(nested)
+        self.nested[nested] = None
         return nested
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has its result, or has asked by an interrupt: what code of it still does is for nobody."""
+        return self.output is not None or self.question is not None
 
     @property
     def parked(self) -> bool:
@@ -202,7 +207,7 @@ class Call:
         """`tool.result` and TOOL_CALL_RESULT; the last progress goes out before them."""
         self.output = output
         if self.parent is not None:
-            self.parent.nested.discard(self)
+            self.parent.nested.pop(self, None)
         self._let_go()
         if self.run.machine.over:  # a nested call that outlived its run: nobody is there to hear of it
             self.closed = True
@@ -224,6 +229,7 @@ class Call:
         self.question = question_of(self, asked, now)
         self._let_go()
         self._last_progress(self.close)
+        self.signal.detach()
         self._save(status="interrupted", ended_at=now, open=False)
 
     def _let_go(self) -> None:
@@ -232,7 +238,7 @@ class Call:
         end_waits(self)
         self.ctx = None
         for offer in self.offers:
-            offer.withdraw()
+            offer.withdraw(aborted=self.signal.aborted)
         self.offers.clear()
 
     def stop_clock(self) -> None:

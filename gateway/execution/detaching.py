@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.execution.call import Call
-from gateway.execution.waiting import move_waits, tell_wait
-from gateway.run.questions import Question
+from gateway.execution.waiting import Wait, move_wait
 
 if TYPE_CHECKING:
     from gateway.execution.live import LiveRun
@@ -27,8 +26,8 @@ __all__ = [
     "offer",
     "pending_offers",
     "press",
-    "questions_of",
     "run_detachable",
+    "waits_of",
 ]
 
 T = TypeVar("T")
@@ -60,10 +59,17 @@ class Offer:
         self.work = work
         self.note: asyncio.Future[str] = work.get_loop().create_future()
 
-    def withdraw(self) -> None:
-        """The call is over: its work ends with it."""
+    def withdraw(self, *, aborted: bool) -> None:
+        """The call is over: its work ends with it. What that raises, or has when the call was aborted, is no news."""
         self.note.cancel()
-        press(self.work)
+        if aborted or not self.work.done():
+            self.work.add_done_callback(_seen)
+            press(self.work)
+
+
+def _seen(work: asyncio.Future[Any]) -> None:
+    if not work.cancelled():
+        work.exception()
 
 
 def press(work: asyncio.Future[Any]) -> None:
@@ -112,16 +118,22 @@ async def _end(task: asyncio.Future[Any]) -> None:
 def move(call: Call, job: LiveRun) -> Call:
     """Makes the call one of `job`; returns what it is there. All in one turn of the loop."""
     moved = Call(job, call.call_id, call.tool_name, call.tool, call.arguments, call.timeout, background=True)
+    moved.signal.detach()
     job.signal.adopt(call.signal)  # the tool may hold this very object
     moved.signal, call.signal = call.signal, call.run.signal.child()
     call.run.move_tails(call.custom.tails, job)
     call.become(moved)
     call.stop_clock()
-    move_waits(call, moved)
+    if call.waits:
+        call.show_waiting(waiting=False)
+        moved.show_waiting(waiting=True)
+    moved.waits, call.waits = call.waits, []
+    for wait in moved.waits:
+        move_wait(wait, call.run, moved)
     for nested in call.nested:
         nested.parent = moved
         _move_nested(nested, job)
-    moved.nested, call.nested = call.nested, set()
+    moved.nested, call.nested = call.nested, {}
     if call.ctx is not None:
         call.ctx.rebind(moved)
         moved.ctx, call.ctx = call.ctx, None
@@ -131,21 +143,17 @@ def move(call: Call, job: LiveRun) -> Call:
 def _move_nested(call: Call, job: LiveRun) -> None:
     """Its signal is a child of the one that has moved, so it came along."""
     call.run.move_tails(call.custom.tails, job)
-    for _ in call.waits:
-        call.run.wait_ended()
-        job.wait_began()
-    call.run = job
+    before, call.run = call.run, job
     for wait in call.waits:
-        if wait.told:
-            tell_wait(call, wait)
+        move_wait(wait, before, call)
     if call.ctx is not None:
         call.ctx.rebind(call)
     for nested in call.nested:
         _move_nested(nested, job)
 
 
-def questions_of(call: Call) -> Iterator[Question]:
-    """The open questions of a call and of those inside it."""
-    yield from (wait.question for wait in call.waits if wait.question is not None)
+def waits_of(call: Call) -> Iterator[tuple[Call, Wait]]:
+    """What a call waits for, and those inside it."""
+    yield from ((call, wait) for wait in call.waits)
     for nested in call.nested:
-        yield from questions_of(nested)
+        yield from waits_of(nested)

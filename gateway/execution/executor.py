@@ -73,6 +73,7 @@ class Executor:
             output = await self._executed(call, caller, context)
         except Interrupt as asked:
             call.park(asked)
+            _end_the_rest(call)
             return None
         except asyncio.CancelledError:
             # From outside. Nobody waits for the code any more, but a call that was begun is answered.
@@ -80,9 +81,7 @@ class Executor:
             call.finish(aborted_output(call))
             raise
         call.finish(output)
-        if call.left or call.nested:
-            # What it started and did not wait for ends with it: nobody would hear of that, and no Stop reach it.
-            call.signal.abort("tool")
+        _end_the_rest(call)
         return output
 
     async def _executed(self, call: Call, caller: Caller, context: Any) -> ToolOutput:
@@ -125,8 +124,7 @@ class Executor:
         if not frame.future.done():
             frame.abandon()
         call.finish(output)
-        if call.nested:
-            call.signal.abort("tool")
+        _end_the_rest(call)
         return output
 
     async def _through(self, tool: AnyTool, call: Call, ctx: ToolContext) -> ToolOutput:
@@ -192,7 +190,7 @@ class Executor:
         return self._raised(tool, call, answer.error) if isinstance(answer, Raised) else _fitting(call, answer.value)
 
     async def _run(self, tool: AnyTool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
-        if call.output is not None:  # call_next after the end of the call
+        if call.ended:  # call_next after the end of the call
             call.signal.abort("tool")
         if call.moved is not None:  # so is call_next after the call has moved
             return outcomes.detached(detached_note(call.call_id))
@@ -311,9 +309,9 @@ class Executor:
         return _fitting(call, outcomes.error_of(error))
 
 
-def aborted_output(call: Call) -> ToolOutput:
-    """What a call ends in whose signal was aborted."""
-    reason = call.signal.reason or "tool"
+def aborted_output(call: Call, reason: str | None = None) -> ToolOutput:
+    """What a call ends in whose signal was aborted; for this reason, if that is another one than the signal's."""
+    reason = reason or call.signal.reason or "tool"
     retryable = call.tool is not None and call.tool.retryable
     if reason == "user":
         return outcomes.cancelled()
@@ -321,6 +319,12 @@ def aborted_output(call: Call) -> ToolOutput:
         return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
     # A signal that an adapter brings may have reasons of its own.
     return outcomes.interrupted(call.tool_name, WHAT_ENDED.get(reason, "its caller"), retryable=retryable)
+
+
+def _end_the_rest(call: Call) -> None:
+    """What it started and did not wait for ends with it: nobody would hear of that, and no Stop reach it."""
+    if call.left or call.nested:
+        call.signal.abort("tool")
 
 
 def _interrupt_in(error: BaseException) -> Interrupt | None:

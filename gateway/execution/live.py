@@ -279,6 +279,12 @@ class LiveRun:
 
     # -- waiting for the person --
 
+    def limit(self, clock: PausableTimer) -> None:
+        """Gives the run its time limit. A background run may be waiting already."""
+        self.clock = clock
+        if self._waits:
+            clock.pause()
+
     def wait_began(self) -> None:
         """One more wait for the person."""
         self._waits += 1

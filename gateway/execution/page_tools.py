@@ -84,7 +84,8 @@ class _Page:
                 async with asyncio.timeout(limit):
                     await self._changed.wait()
             except TimeoutError:
-                await self._lapse()
+                if not self._changed.is_set():  # else the page was heard of in the very turn in which time was up
+                    await self._lapse()
         return _output_of(self._question.answer.payload)
 
     async def _lapse(self) -> None:

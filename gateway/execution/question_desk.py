@@ -42,9 +42,10 @@ class QuestionDesk:
     def close(self, key: RunKey, interrupt_id: str) -> None:
         """Nobody waits any more: later answers are refused. `key` is where the question is now."""
         if self._listeners.pop(interrupt_id, None) is not None:
-            self._spawn(self._close(key, interrupt_id), name=f"close {interrupt_id}")
+            self._spawn(self.withdraw(key, interrupt_id), name=f"close {interrupt_id}")
 
-    async def _close(self, key: RunKey, interrupt_id: str) -> None:
+    async def withdraw(self, key: RunKey, interrupt_id: str) -> None:
+        """Closes a question, unless it has its answer."""
         try:
             while (question := await self.find(key, interrupt_id)) is not None and question.open:
                 if await self.store.replace_questions(key, [(question, replace(question, closed=True))]):
@@ -70,12 +71,18 @@ class QuestionDesk:
     async def move(self, lease: Lease, old: RunKey, question: Question) -> None:
         """The call has moved to another run: there it can be answered from now on, and not where it was.
 
-        An answer that came in between counts.
+        Never in both places at once, so of two answers one counts; one that came before the move does.
         """
-        await self.store.ask(lease, question)
-        while (known := await self.find(old, question.interrupt_id)) is not None and not known.closed:
+        interrupt_id = question.interrupt_id
+        while (known := await self.find(old, interrupt_id)) is not None and not known.closed:
             if await self.store.replace_questions(old, [(known, replace(known, closed=True))]):
-                if known.answer is not None:
-                    await self.store.replace_questions(lease.key, [(question, replace(question, answer=known.answer))])
-                    self.changed(known)
-                return
+                break
+        if known is None or interrupt_id not in self._listeners:
+            return
+        # It may also have been closed with all that its old run had asked.
+        moved = replace(known, closed=False)
+        await self.store.ask(lease, moved)
+        if interrupt_id in self._listeners:
+            self.changed(moved)
+        else:  # in the meantime nobody waits any more
+            await self.withdraw(lease.key, interrupt_id)

@@ -118,7 +118,7 @@ class Supervisor:
             created = await self.store.create(record, spec.fingerprint, self.worker)
         except BaseException:
             if fresh and spec.answers is not None:
-                await self._take_back(spec.answers)
+                await self._take_back(spec.key, spec.answers)
             raise
         if created.lease is None:
             return created.record, False
@@ -150,12 +150,16 @@ class Supervisor:
 
     async def _answer(self, answers: Resumption) -> None:
         """Answers all questions of an interrupted run, or none: of two that resume it, one comes too late."""
-        if answers.changes and not await self.store.replace_questions(answers.key, answers.changes):
+        if not answers.changes or await self.store.replace_questions(answers.key, answers.changes):
+            return
+        now = await self.store.questions(answers.key)
+        if not all(new in now for _, new in answers.changes):  # else by the same request, sent twice at once
             raise Conflict("These questions were answered or closed just now.", code="interrupt_answered")
 
-    async def _take_back(self, answers: Resumption) -> None:
+    async def _take_back(self, key: RunKey, answers: Resumption) -> None:
         """The run that they were for could not be started: they can be given again."""
-        await self.store.replace_questions(answers.key, [(new, old) for old, new in answers.changes])
+        if await self.store.get(key) is None:  # the same request, sent twice, may have started it
+            await self.store.replace_questions(answers.key, [(new, old) for old, new in answers.changes])
 
     def _admit(self, spec: RunSpec) -> None:
         if self.draining:
@@ -243,7 +247,7 @@ class Supervisor:
         """A run that was stopped is not resumed: also its calls that have asked get their results."""
         if run.signal.aborted:
             for call in run.parked:
-                call.finish(aborted_output(call))
+                call.finish(aborted_output(call, run.signal.reason))
 
     @contextmanager
     def _limited(self, run: LiveRun, bound: asyncio.Timeout) -> Iterator[None]:
@@ -258,7 +262,8 @@ class Supervisor:
             if not run.stop("run_timeout") and not run.signal.aborted and not run.machine.over:
                 bound.reschedule(loop.time())
 
-        run.clock = PausableTimer(limit, time_is_up) if limit else None
+        if limit:
+            run.limit(PausableTimer(limit, time_is_up))
         remove = run.signal.on_abort(stopped)
         try:
             yield

@@ -16,8 +16,9 @@ from gateway.run.records import iso
 
 if TYPE_CHECKING:
     from gateway.execution.call import Call
+    from gateway.execution.live import LiveRun
 
-__all__ = ["Wait", "begin_wait", "end_wait", "end_waits", "move_waits", "question_of", "tell_wait"]
+__all__ = ["Wait", "begin_wait", "end_wait", "end_waits", "move_wait", "question_of", "retell_wait", "tell_wait"]
 
 
 class Wait:
@@ -52,7 +53,7 @@ def begin_wait(call: Call, message: str | None, question: Question | None = None
         above.stop_clock()
         above = above.parent
     wait = Wait(message, question)
-    call.waits.add(wait)
+    call.waits.append(wait)
     call.run.wait_began()
     call.show_waiting(waiting=True)
     return wait
@@ -71,7 +72,7 @@ def end_wait(call: Call, wait: Wait) -> None:
         call = call.moved
     if wait not in call.waits:
         return  # it ended with its call
-    call.waits.discard(wait)
+    call.waits.remove(wait)
     call.run.wait_ended()
     if call.closed or call.run.machine.over:
         return
@@ -93,15 +94,22 @@ def end_waits(call: Call) -> None:
             wait.give_up()
 
 
-def move_waits(call: Call, moved: Call) -> None:
-    """What the call waits for, its background run waits for from now on, and says so."""
-    moved.waits, call.waits = call.waits, set()
-    for wait in moved.waits:
-        call.run.wait_ended()
-        moved.run.wait_began()
-        moved.show_waiting(waiting=True)
-        if wait.told:
-            tell_wait(moved, wait)
+def move_wait(wait: Wait, old: LiveRun, call: Call) -> None:
+    """The run of `call` waits from now on, and not the one where it was; it says so, but not before it has the
+    question: that is for `retell_wait`."""
+    old.wait_ended()
+    call.run.wait_began()
+    wait.told = wait.told and wait.question is None
+    if wait.told:
+        tell_wait(call, wait)
+
+
+def retell_wait(call: Call, wait: Wait) -> None:
+    """Tells of a wait of a call that has moved, if it still waits."""
+    while call.moved is not None:
+        call = call.moved
+    if wait in call.waits:
+        tell_wait(call, wait)
 
 
 def question_of(call: Call, asked: Interrupt, now: float) -> Question:

@@ -30,6 +30,7 @@ async def answer_question(engine: Engine, record: RunRecord, given: AnswerInput,
         await _check_open(engine, key, question)
         if given.status == "resolved":
             await checked_payload(question, given.payload, tools)
+            await _check_open(engine, key, question)  # that took a while
         new = replace(question, answer=Answer(given.status, given.payload))
         if await _replaced(engine, key, question, new):
             return
