@@ -14,7 +14,7 @@ from itertools import islice
 from gateway.errors import CursorExpired
 from gateway.run.log import BlockLog
 
-__all__ = ["Feed", "FeedFollower"]
+__all__ = ["LARGE", "Feed", "FeedFollower"]
 
 SLICE = 64  # followers served in one go: 1 000 at once would hold the loop for 6 to 10 ms
 LARGE = 16 * 1024  # bytes

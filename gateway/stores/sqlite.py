@@ -1,7 +1,8 @@
 """The store in a file: for one machine, restarts, and several workers. Contract 7, architecture rules 4 and 12.
 
 Four kinds of threads share the work, and the loop waits for none of them: one writes (`sqlite_thread`), some read
-(`sqlite_readers`), one looks for what other processes have written (`sqlite_tail`). An event is in the file before a
+(`sqlite_readers`), one looks for what other processes have written (`sqlite_tail`), one keeps the file's own log short
+(`sqlite_keeper`). An event is in the file before a
 viewer sees it. What was committed is found again whatever happens to the process; a power cut may take the last moments
 of it, never the file.
 """
@@ -35,6 +36,7 @@ from gateway.stores.base import (
 )
 from gateway.stores.sqlite_feed import Feeds, FileFollower
 from gateway.stores.sqlite_file import StoreFile
+from gateway.stores.sqlite_keeper import Keeper
 from gateway.stores.sqlite_leases import LeaseTable
 from gateway.stores.sqlite_log import Held
 from gateway.stores.sqlite_readers import Readers
@@ -74,11 +76,15 @@ class SqliteStore:
         self._readers = Readers(self._file, self._settings.store_timeout)
         self._feeds = Feeds(self._readers, self._runs.now, lambda: self._tail.kick())
         self._tail = Tail(self._file, self._feeds.followed, lambda: list(self._subscribers), self._news)
+        self._keeper = Keeper(self._file)
         sweep = Sweep(self._runs, self._settings).step
-        thread = WriterThread(
-            self._file, self._runs, sweep, SWEEP_SECONDS, self._settings.store_timeout, self._reported
-        )
-        await thread.open()
+        timeout = self._settings.store_timeout
+        thread = WriterThread(self._file, self._runs, sweep, SWEEP_SECONDS, timeout, self._reported, self._keeper.grown)
+        try:
+            await thread.open()
+        except BaseException:
+            await self._keeper.close()
+            raise
         self._thread = thread
         return self
 
@@ -91,6 +97,7 @@ class SqliteStore:
         await thread.close()
         await self._tail.close()
         await self._readers.close()
+        await self._keeper.close()
         self._feeds.close()
 
     # -- runs --
@@ -137,7 +144,8 @@ class SqliteStore:
 
     def writer(self, lease: Lease) -> Stream:
         held, record = self._held.pop(lease, (None, None))
-        stream = Stream(lease, self._open_thread().put, held, record)
+        thread = self._open_thread()
+        stream = Stream(lease, thread.put, thread.deliver, held, record)
         self._feeds.open(stream)
         return stream
 

@@ -195,4 +195,6 @@ class FileFollower(FeedFollower):
         self._ahead.popleft()
         data = log.after(row.data, row.first, self.cursor)
         self.cursor = row.last
+        if self.cursor >= self._feed.log.first - 1:  # it has caught up: the rest comes from the feed
+            self._ahead.clear()
         return data

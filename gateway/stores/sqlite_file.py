@@ -15,7 +15,7 @@ __all__ = ["StoreFile", "is_trouble"]
 VERSION = 1
 APPLICATION = 0x41475549  # "AGUI": tells our file from another program's
 BUSY_SECONDS = 1.0  # what one attempt waits for another process; the attempts are repeated
-WAL_PAGES = 4_000  # 16 MB: a checkpoint costs an fsync of the file, so not every 4 MB of a burst
+WAL_PAGES = 16_000  # 64 MB: when a commit empties the log after all, which `sqlite_keeper` does before it is due
 WAL_BYTES = 64 * 1024 * 1024  # what is left of a log that a burst made longer
 
 # A run is a number, `run`, that is never used twice: who still holds that of a run that has gone finds nothing.

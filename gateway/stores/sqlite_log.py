@@ -96,9 +96,19 @@ def append(db: sqlite3.Connection, held: Held, rows: list[Row]) -> Held:
     return held._replace(last=rows[-1].last, size=held.size + sum(len(row.data) for row in rows))
 
 
+def append_alone(db: sqlite3.Connection, held: Held, row: Row, epoch: int) -> bool:
+    """Outside a transaction: appends one row if the run still has this epoch."""
+    query = "INSERT INTO blocks SELECT ?, ?, ?, ? FROM runs WHERE run = ? AND epoch = ?"
+    return db.execute(query, (held.run, *row, held.run, epoch)).rowcount == 1
+
+
+def too_large(held: Held, max_bytes: int, max_events: int) -> bool:
+    return held.size > max_bytes or held.last - held.first >= max_events
+
+
 def trim(db: sqlite3.Connection, held: Held, max_bytes: int, max_events: int) -> Held:
     """Drops the oldest rows until both bounds hold; the last row always stays."""
-    if held.size <= max_bytes and held.last - held.first < max_events:
+    if not too_large(held, max_bytes, max_events):
         return held
     first, size, gone = held.first, held.size, 0
     query = "SELECT first, last, length(data) FROM blocks WHERE run = ? ORDER BY last"

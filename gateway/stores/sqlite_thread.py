@@ -12,6 +12,7 @@ import logging
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -27,6 +28,7 @@ __all__ = ["Call", "Reports", "WriterThread"]
 logger = logging.getLogger("gateway")
 
 PAUSE = 0.05  # seconds between two attempts
+LOOK_SECONDS = 1.0  # between two looks whether the file is still the same
 BATCH_ITEMS = 2_000  # of calls and runs: a batch that nobody has to wait for long
 
 Reports = list[tuple["Stream | Call", Any]]
@@ -74,7 +76,8 @@ class Unexpected(Exception):
 
 
 class WriterThread:
-    """`put` and `close` are for any thread; `report` is called on the loop with what is in the file."""
+    """`put` and `close` are for any thread; `report` is called on the loop with what is in the file, `grown` on
+    the thread with the bytes of events that a batch has added."""
 
     def __init__(
         self,
@@ -84,15 +87,19 @@ class WriterThread:
         sweep_seconds: float,
         timeout: float,
         report: Callable[[list[tuple[Stream, Stored]], list[Call]], None],
+        grown: Callable[[int], None],
     ) -> None:
         self._file = file
         self._runs = runs
         self._sweep = sweep
         self._sweep_seconds = sweep_seconds
         self._next_sweep = time.monotonic() + sweep_seconds
+        self._next_look = 0.0
         self._timeout = timeout
         self._report = report
+        self._grown = grown
         self._queue: SimpleQueue[Stream | Call | None] = SimpleQueue()
+        self._reports: deque[tuple[list[tuple[Stream, Stored]], list[Call]]] = deque()
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._closing = False
@@ -109,6 +116,11 @@ class WriterThread:
 
     def put(self, item: Stream | Call) -> None:
         self._queue.put(item)
+
+    def deliver(self) -> None:
+        """*The loop.* Reports what is in the file and not reported yet; a writer that holds the loop for long asks."""
+        while self._reports:
+            self._report(*self._reports.popleft())
 
     async def close(self) -> None:
         """Returns when everything is in the file, or given up."""
@@ -176,9 +188,14 @@ class WriterThread:
                 stream.done()
             self._deliver(streams, [item for item in batch if isinstance(item, Call)])
             batch.clear()
+            self._grown(sum(report.size for _, report in streams))
 
     def _transact(self, batch: dict[Stream | Call, None]) -> Reports:
         db = self._connection()
+        if len(batch) == 1:
+            (only,) = batch
+            if isinstance(only, Stream) and (report := only.store_alone(db, self._runs, self._checked)) is not None:
+                return [(only, report)]
         db.execute("BEGIN IMMEDIATE")
         (version,) = db.execute("PRAGMA data_version").fetchone()
         if version != self._version:  # another process has been here: any run may be another's now
@@ -210,9 +227,11 @@ class WriterThread:
             self._checked += 1
 
     def _connection(self) -> sqlite3.Connection:
-        if self._db is not None and self._file.replaced:
-            logger.warning("The file of the store was replaced")
-            self._drop()
+        if self._db is not None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_SECONDS
+            if self._file.replaced:
+                logger.warning("The file of the store was replaced")
+                self._drop()
         if self._db is None:
             self._db = self._file.open()
             self._version = -1
@@ -276,7 +295,8 @@ class WriterThread:
             if isinstance(call.future, concurrent.futures.Future):
                 call.settle()
         if streams or here:
-            self._on_loop(self._report, streams, here)
+            self._reports.append((streams, here))
+            self._on_loop(self.deliver)
 
     def _on_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop has gone, and with it whoever waits
