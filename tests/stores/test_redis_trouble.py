@@ -10,13 +10,24 @@ from typing import Any
 import pytest
 
 from gateway.errors import StoreError
-from gateway.run.questions import Answer, Question
+from gateway.run.questions import Answer, Note, Question
 from gateway.run.records import RunKey
 from gateway.settings import Settings
-from gateway.stores.base import RunWriter, StopRequest
+from gateway.stores.base import RunWriter, StopRequest, Ticket
+from gateway.stores.redis_scripts import (
+    APPEND,
+    ASK,
+    CREATE,
+    DISCARD,
+    NOTES,
+    STOP,
+    SWAP,
+    SWAP_TICKET,
+    TAKE_OVER,
+)
 from gateway.stores.redis_store import RedisStore
 from tests.conformance.stores import LONG, frame, frames, new_run, read, record, rest
-from tests.support.redis import RedisServer, redis_server
+from tests.support.redis import LossyRedis, RedisServer, lossy, new_prefix, redis_server, shared_redis
 
 __all__ = ["redis_server"]  # a fixture
 
@@ -27,7 +38,14 @@ QUESTION = Question("i-1", "call-1", "tool", NOW, message="Which?")
 
 @pytest.fixture
 async def store(redis_server: RedisServer) -> AsyncIterator[RedisStore]:
-    async with RedisStore(redis_server.url, Settings()) as opened:
+    # It looks after its runs so seldom that only what a test does makes it look.
+    async with RedisStore(redis_server.url, Settings(lease_seconds=600)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[LossyRedis]:
+    async with lossy(shared_redis()) as opened:
         yield opened
 
 
@@ -98,16 +116,58 @@ async def test_connections_that_break_all_the_time_lose_and_double_nothing(
         assert await rest(store.follow(KEY, 0)) == b"".join(frames(1, 300, 100))
 
 
-async def test_an_answer_that_was_sent_twice_counts(store: RedisStore, redis_server: RedisServer) -> None:
-    await store.ask(await new_run(store), QUESTION)
-    await asyncio.to_thread(redis_server.pause)
-    answering = asyncio.create_task(
-        store.replace_questions(KEY, [(QUESTION, replace(QUESTION, answer=Answer("resolved", 1)))])
-    )
-    await asyncio.sleep(3)  # so that it is sent again, over a new connection, before the first one is read
-    await asyncio.to_thread(redis_server.resume)
-    async with asyncio.timeout(LONG):
-        assert await answering
+async def test_an_answer_that_is_lost_does_not_count_twice(proxy: LossyRedis) -> None:
+    """Everything that is done again when nobody knows whether it was done."""
+    async with RedisStore(proxy.url, Settings(redis_prefix=new_prefix())) as store:
+        proxy.lose(CREATE.sha)
+        lease = await new_run(store)
+        writer = store.writer(lease)
+        for number in range(1, 4):
+            proxy.lose(APPEND.sha)
+            writer.write(frame(number))
+            await writer.flush()
+        proxy.lose(STOP.sha)
+        await store.request_stop(StopRequest(KEY, "user"))
+        assert len(await store.stop_requests(KEY)) == 1
+        proxy.lose(ASK.sha)
+        await store.ask(lease, QUESTION)
+        proxy.lose(SWAP.sha)
+        answered = replace(QUESTION, answer=Answer("resolved", 1))
+        assert await store.replace_questions(KEY, [(QUESTION, answered)])
+        assert not await store.replace_questions(KEY, [(QUESTION, answered)])
+        ticket = Ticket("digest", KEY, "follow", None)
+        await store.put_ticket(ticket)
+        proxy.lose(SWAP_TICKET.sha)
+        assert await store.replace_ticket(ticket, replace(ticket, last_event_id=1))
+        assert not await store.replace_ticket(ticket, replace(ticket, last_event_id=1))
+        proxy.lose(NOTES.sha)
+        await store.add_note("ada", "t", Note("job-1", "call-1", "Done.", 2e9))
+        proxy.lose(NOTES.sha)
+        assert len(await store.take_notes("ada", "t", "run-1")) == 1
+        proxy.lose(TAKE_OVER.sha)
+        assert (await store.take_over(KEY, "worker-2")) == (KEY, "worker-2", 2)
+        proxy.lose(DISCARD.sha)
+        await store.discard(await new_run(store, "run-2"))
+        assert len(proxy.lost) == 12
+        await store.append(lease._replace(worker="worker-2", epoch=2), 4, [], replace(record(), ended_at=NOW))
+        assert await rest(store.follow(KEY, 0)) == b"".join(frames(1, 3))
+
+
+async def test_a_copy_that_comes_late_changes_nothing(proxy: LossyRedis) -> None:
+    async with RedisStore(proxy.url, Settings(redis_prefix=new_prefix())) as store:
+        writer = store.writer(await new_run(store))
+        for status in ("running", "waiting", "stopping"):
+            proxy.lose(APPEND.sha)
+            writer.write(frame(1 + len(proxy.lost)))
+            writer.save(replace(record(), status=status))
+            await writer.flush()
+        for request in proxy.lost:
+            await proxy.repeat(request)
+        found = await store.get(KEY)
+        assert found is not None
+        assert (found.status, found.last_event_id) == ("stopping", 3)
+        await end(writer)
+        assert await rest(store.follow(KEY, 0)) == b"".join(frames(1, 3))
 
 
 async def test_nobody_sees_what_is_not_stored(store: RedisStore, redis_server: RedisServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import shutil
 import signal
@@ -9,8 +10,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from uuid import uuid4
@@ -20,7 +21,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-__all__ = ["RedisServer", "new_prefix", "redis_server", "shared_redis"]
+__all__ = ["LossyRedis", "RedisServer", "lossy", "new_prefix", "redis_server", "shared_redis"]
 
 SECONDS = 20.0
 
@@ -97,6 +98,77 @@ class RedisServer:
             self.resume()
             self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class LossyRedis:
+    """Stands before a Redis and loses the answers that a test wants lost: what was asked has been done all the same."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.port = _free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._server = server
+        self._marks: list[bytes] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: The requests whose answers were lost.
+        self.lost: list[bytes] = []
+
+    def lose(self, mark: str) -> None:
+        """The answer to the next request that has this in it is lost, and so is its connection."""
+        self._marks.append(mark.encode())
+
+    async def repeat(self, request: bytes) -> None:
+        """Sends a request once more, as a copy that was held up somewhere."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
+        writer.write(request)
+        await reader.read(1)
+        writer.close()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server.port)
+        answers = asyncio.create_task(_pass_on(from_server, writer))
+        try:
+            while request := await reader.read(1 << 20):
+                mark = next((mark for mark in self._marks if mark in request), None)
+                if mark is None:
+                    to_server.write(request)
+                    continue
+                self._marks.remove(mark)
+                self.lost.append(request)
+                answers.cancel()
+                await asyncio.gather(answers, return_exceptions=True)
+                to_server.write(request)
+                await from_server.read(1)
+                return
+        finally:
+            answers.cancel()
+            to_server.close()
+            writer.close()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 20):
+        writer.write(data)
+    writer.close()
+
+
+@asynccontextmanager
+async def lossy(server: RedisServer) -> AsyncIterator[LossyRedis]:
+    proxy = LossyRedis(server)
+    listener = await asyncio.start_server(proxy.serve, "127.0.0.1", proxy.port)
+    try:
+        yield proxy
+    finally:
+        listener.close()
+        await proxy.close()
 
 
 def _free_port() -> int:
