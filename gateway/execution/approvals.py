@@ -6,12 +6,16 @@ made again with the answer. The tool never runs without the one or the other.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from gateway.errors import AccessDenied, Interrupt, NotAvailable
+from gateway.errors import AccessDenied, Interrupt, NotAvailable, ToolError
 from gateway.execution.asking import ask_open, new_question
+from gateway.execution.bodies import TaskBody, settled
+from gateway.execution.settle import Returned
+from gateway.execution.start import run_async
 from gateway.execution.tools import Tool
 from gateway.run.interrupts import approval_schema
 from gateway.run.questions import APPROVAL_KEY, Answer
@@ -39,9 +43,9 @@ async def approved_arguments(
     """The arguments to run with. Raises `AccessDenied`, `Edited`, `InvalidArguments`, or `Interrupt` to ask."""
     if tool.needs_approval is False:
         return arguments
-    tool.validate(arguments)  # nobody is asked about a call that cannot be made
+    validated = tool.validate(arguments)  # nobody is asked about a call that cannot be made
     if call.approval is None:
-        if not await _is_needed(tool, arguments):
+        if not await _is_needed(tool, call, validated):
             return arguments
         answer = await _ask(tool, call, desk, arguments)
         _refuse_unless_approved(answer)
@@ -53,11 +57,33 @@ async def approved_arguments(
     return arguments
 
 
-async def _is_needed(tool: Tool, arguments: Mapping[str, Any]) -> bool:
-    if not callable(tool.needs_approval):
+async def _is_needed(tool: Tool, call: Call, arguments: dict[str, Any]) -> bool:
+    """What the tool's own callable says of the arguments that it would run with.
+
+    It is foreign code: it may hang, and the call can be stopped; it may raise anything, and then nothing runs.
+    """
+    needed = tool.needs_approval
+    if not callable(needed):
         return True
-    said = tool.needs_approval(dict(arguments))
-    return bool(await said if isawaitable(said) else said)
+
+    async def ask() -> bool:
+        said = needed(arguments)
+        return bool(await said if isawaitable(said) else said)
+
+    body = TaskBody(run_async(ask, call), cooperative=False, name=f"approval of {call.call_id}")
+    aborted = asyncio.ensure_future(call.signal.wait())
+    try:
+        await asyncio.wait({body.future, aborted}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        aborted.cancel()
+        body.abandon()
+    call.signal.throw_if_aborted()
+    answer = settled(body.future, aborted=False)
+    if isinstance(answer, Returned):
+        return bool(answer.value)
+    if isinstance(answer.error, Exception):
+        raise answer.error
+    raise ToolError("failed", f"Whether it needs an approval could not be found out: {type(answer.error).__name__}.")
 
 
 async def _ask(tool: Tool, call: Call, desk: QuestionDesk | None, arguments: Mapping[str, Any]) -> Answer:
@@ -73,8 +99,9 @@ async def _ask(tool: Tool, call: Call, desk: QuestionDesk | None, arguments: Map
 
 
 def _refuse_unless_approved(answer: Answer) -> None:
-    payload = answer.payload if isinstance(answer.payload, Mapping) else {}
-    if answer.status == "resolved" and payload.get("approved") is True:
+    resolved = answer.status == "resolved" and isinstance(answer.payload, Mapping)
+    payload = answer.payload if resolved else {}  # nobody has checked what may have come with a `cancelled`
+    if payload.get("approved") is True:
         return
     message = payload.get("message")
     raise AccessDenied(f"The person declined this call: {message}" if message else "The person declined this call.")

@@ -120,7 +120,8 @@ async def ask_open(call: Call, desk: QuestionDesk, question: Question) -> Answer
             await desk.move(lease, run.key, question)
         tell_wait(_now(call), wait)  # not before the store has it: somebody will answer at once
         answer = await answered
-        _now(call).newest = answer
+        if question.key != APPROVAL_KEY:
+            _now(call).newest = answer
         return answer
     finally:
         remove()

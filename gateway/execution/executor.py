@@ -293,10 +293,8 @@ class Executor:
         return _fitting(call, output)
 
     def _raised(self, tool: AnyTool, call: Call, error: BaseException) -> ToolOutput:
-        if (asked := _interrupt_in(error)) is not None:
-            raise asked
-        if isinstance(error, Edited):
-            raise error
+        if (wanted := _wanted_in(error)) is not None:
+            raise wanted
         if isinstance(error, PageGone):
             return outcomes.interrupted(tool.name, "its page", retryable=False, on_page=True)
         if isinstance(error, ProcessDied):
@@ -327,11 +325,11 @@ def _end_the_rest(call: Call) -> None:
         call.signal.abort("tool")
 
 
-def _interrupt_in(error: BaseException) -> Interrupt | None:
-    """The question that the tool ends its run with, also when a task group has wrapped it."""
+def _wanted_in(error: BaseException) -> Interrupt | Edited | None:
+    """What asks for another end of the call than a result, also when a task group has wrapped it."""
     if isinstance(error, BaseExceptionGroup):
-        return next((found for inner in error.exceptions if (found := _interrupt_in(inner)) is not None), None)
-    return error if isinstance(error, Interrupt) else None
+        return next((found for inner in error.exceptions if (found := _wanted_in(inner)) is not None), None)
+    return error if isinstance(error, (Interrupt, Edited)) else None
 
 
 def _start_clock(call: Call) -> None:
