@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from gateway.demo.app import create_demo
 from tests.docs.pages import ROOT, page
 from tests.docs.shells import Shell
 
@@ -37,8 +38,8 @@ def events_in(output: str) -> list[dict[str, Any]]:
 
 
 def shown(text: str) -> str:
-    """A pattern for output as a page shows it: the time, and what stands for an id, are open."""
-    return re.escape(text.strip()).replace("1767225600000", r"\d{13}").replace("…", r"[\w-]+")
+    """A pattern for output as a page shows it: the time, and what stands for an id, a time or a number, are open."""
+    return re.escape(text.strip()).replace("1767225600000", r"\d{13}").replace("…", r"[\w:.-]+")
 
 
 def assert_counted(found: list[dict[str, Any]]) -> None:
@@ -59,7 +60,7 @@ def assert_page(shell: Shell) -> None:
 
 def demo_is_up(shell: Shell, _: str) -> None:
     assert_page(shell)
-    assert_tools(shell, "hash_folder", "count_words", "import_csv", "download", "write_log")
+    assert_tools(shell, *(tool.name for tool in create_demo().tools.all()))
 
 
 def environment_has_the_commands(_: Shell, output: str) -> None:
@@ -133,7 +134,7 @@ def prints_events_as_json_lines(_: Shell, output: str) -> None:
 def prints_the_record(shell: Shell, output: str) -> None:
     (line,) = output.splitlines()
     record = json.loads(line)
-    assert record["runId"] == shell.run_id
+    assert record["runId"] == shell.values["RUN_ID"]
     assert record["agent"] == "tools"
 
 

@@ -27,8 +27,8 @@ class Block:
 
     @property
     def file_name(self) -> str | None:
-        """What its first line says: `# app.py`."""
-        found = re.match(r"# ([\w.]+\.(?:py|toml))\n", self.text)
+        """What its first line says: `# app.py`, `<!-- index.html -->`."""
+        found = re.match(r"(?:# |<!-- )([\w.]+\.(?:py|toml|html))(?: -->)?\n", self.text)
         return found and found[1]
 
     @property

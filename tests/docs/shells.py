@@ -94,7 +94,7 @@ class Shell:
     def __init__(self, folder: Path, files: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.url = ADDRESS
-        self.run_id = "run-1"
+        self.values = {"RUN_ID": "run-1"}  # what stands for an id on a page, and what it is here
         self._env = environment()
         for name, text in (files or {}).items():
             (folder / name).write_text(text, "utf-8")
@@ -129,7 +129,9 @@ class Shell:
         return {**self._env, "AGUI_GATEWAY_URL": self.url}
 
     def _placed(self, command: str) -> str:
-        return command.replace(ADDRESS, self.url).replace("RUN_ID", self.run_id).replace("--port 8000", "--port 0")
+        for name, value in self.values.items():
+            command = command.replace(name, value)
+        return command.replace(ADDRESS, self.url).replace("--port 8000", "--port 0")
 
     def _run(self, script: str) -> str:
         done = subprocess.run(

@@ -62,6 +62,15 @@ async def huge() -> str:
     return "a" * 5_000_000
 
 
+@tool
+async def asks(ctx: ToolContext) -> None:
+    ctx.interrupt("Well?")
+
+
+@tool(needs_approval=True)
+async def guarded() -> None: ...
+
+
 async def guard(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
     if call.input.get("how") == "denied":
         raise AccessDenied("No.")
@@ -78,6 +87,8 @@ ENDINGS: list[tuple[str, str, dict[str, Any], str | None]] = [
     ("its result does not fit `output_model`", "unfit", {}, None),
     ("its result is larger than `max_result_bytes`", "huge", {}, None),
     ("a guard refused", "answer", {"how": "denied"}, None),
+    ("it [asks](ask.md), or needs an approval: there is nobody to ask", "asks", {}, None),
+    ("it [asks](ask.md), or needs an approval: there is nobody to ask", "guarded", {}, None),
     ("Stop", "wait", {}, "user"),
     ("no answer in time", "slow", {}, None),
     ("something else ended it", "wait", {}, "shutdown"),
@@ -86,10 +97,12 @@ ENDINGS: list[tuple[str, str, dict[str, Any], str | None]] = [
 
 
 def test_every_row_of_the_outcomes_is_tried() -> None:
-    assert [row[0] for row in ADAPTERS.table("what happened")] == [what for what, *_ in ENDINGS]
+    assert [row[0] for row in ADAPTERS.table("what happened")] == list(dict.fromkeys(what for what, *_ in ENDINGS))
 
 
-@pytest.mark.parametrize(("what", "name", "arguments", "reason"), ENDINGS, ids=[what for what, *_ in ENDINGS])
+@pytest.mark.parametrize(
+    ("what", "name", "arguments", "reason"), ENDINGS, ids=[f"{what}: {name}" for what, name, *_ in ENDINGS]
+)
 async def test_an_outcome_is_as_the_table_says(
     what: str, name: str, arguments: dict[str, Any], reason: str | None
 ) -> None:
@@ -100,7 +113,7 @@ async def test_an_outcome_is_as_the_table_says(
         asyncio.get_running_loop().call_later(0.05, signal.abort, reason)
     output = await call_tool(
         ToolCall(name, arguments),
-        [answer, slow, slow_reader, unfit, wait, huge],
+        [answer, slow, slow_reader, unfit, wait, huge, asks, guarded],
         signal=signal,
         middleware=[guard],
     )

@@ -31,7 +31,6 @@ COMMAND_LINE = page("docs/how-to/command-line.md")
 AUTHENTICATE = page("docs/how-to/authenticate.md")
 OPERATE = page("docs/how-to/operate.md")
 
-SOURCE = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "gateway").rglob("*.py")))
 ALL = pytest.mark.parametrize("where", PAGES, ids=lambda found: found.name)
 OF_ANY_LENGTH = ("|", "data: ", "{'role'")  # what cannot be broken: rows of tables, and what programs print
 # Codes that come from a default of the framework's errors, which no OpenAPI operation lists.

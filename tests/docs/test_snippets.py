@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from configparser import RawConfigParser
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -24,7 +25,8 @@ import pytest
 from gateway import Gateway, ToolContext
 from tests.docs.checks import CHECKS, NOT_RUN, Check
 from tests.docs.pages import PAGES, ROOT, Page, page
-from tests.docs.shells import Shell
+from tests.docs.person_checks import PERSON_CHECKS, STANDING
+from tests.docs.shells import Background, Shell
 from tests.support.browser import Browser
 from tests.support.node import INTEROP, node_environment
 from tests.support.servers import Serve, Server, eventually
@@ -34,13 +36,14 @@ FRONTEND = page("docs/how-to/frontend.md")
 OPERATE = page("docs/how-to/operate.md")
 AUTHENTICATE = page("docs/how-to/authenticate.md")
 TOOLS = page("docs/how-to/tools.md")
+ASK = page("docs/how-to/ask.md")
 MOUNT = page("docs/how-to/mount.md")
 TUTORIAL = "docs/tutorials/first-streaming-tool.md"
 
 SERVER = re.compile(r"(?:AGUI_GATEWAY_PORT=\d+ )?(?:agui-gateway serve|uvicorn|make demo)\b")
 # Pages that speak of the README's tool.
 OF_COUNT = ("docs/how-to/operate.md", "docs/how-to/command-line.md")
-LANGUAGES = {"", "ini", "js", "json", "nginx", "python", "sh", "toml"}
+LANGUAGES = {"", "html", "ini", "js", "json", "nginx", "python", "sh", "toml"}
 # Their other files are imported by those that are run, or by test_features.py.
 OF_FEATURES = {
     "docs/how-to/context.md": [
@@ -56,6 +59,9 @@ OF_FEATURES = {
             "app.py",
         )
     ],
+    "docs/how-to/ask.md": ["app.py", "test_app.py"],
+    "docs/how-to/background.md": ["app.py"],
+    "docs/how-to/page-tools.md": ["app.py"],
     "docs/how-to/middleware.md": ["guard.py", "limit.py", "timing.py", "redact.py", "stock.py", "app.py"],
     "docs/how-to/session-tools.md": ["app.py"],
     "docs/how-to/adapters.md": ["tools.py", "adapter.py", "free.py", "others.py"],
@@ -63,7 +69,15 @@ OF_FEATURES = {
     "docs/how-to/coming-from.md": ["tanstack.py", "webmcp.py", "nitro.py"],
 }
 SECONDS = 30
-JAVASCRIPT = {README.name: 1, AUTHENTICATE.name: 1, FRONTEND.name: 2}
+# Those of the last two are run in test_person.py and test_page_tools.py.
+JAVASCRIPT = {
+    README.name: 1,
+    AUTHENTICATE.name: 1,
+    FRONTEND.name: 3,
+    "docs/how-to/ask.md": 2,
+    "docs/how-to/page-tools.md": 2,
+}
+ALL_CHECKS = {**CHECKS, **PERSON_CHECKS}
 
 WITH_COMMANDS = [found for found in PAGES if found.of("sh") and found.name != TUTORIAL]
 PYTHON = [block for found in PAGES for block in found.of("python")]
@@ -71,9 +85,32 @@ PYTHON = [block for found in PAGES for block in found.of("python")]
 
 def check_of(where: Page, command: str) -> Check:
     """What this command must do; the longest beginning wins."""
-    fits = [start for name, start in CHECKS if name == where.name and command.startswith(start)]
+    fits = [start for name, start in ALL_CHECKS if name == where.name and command.startswith(start)]
     assert fits, f"{where.name}: nothing says what this command must do: {command}"
-    return CHECKS[where.name, max(fits, key=len)]
+    return ALL_CHECKS[where.name, max(fits, key=len)]
+
+
+@dataclass
+class Standing:
+    """A command that stands still until a later one has done its part: a stream on which somebody has to answer."""
+
+    running: Background
+    check: Check
+
+    def end(self, shell: Shell) -> None:
+        assert self.running.wait() == 0, self.running.output
+        self.check(shell, self.running.output)
+
+
+def standing(servers: ExitStack, shell: Shell, where: Page, command: str) -> Standing | None:
+    """Starts the command if it is such a one, and finds in its output what a later one needs."""
+    known = STANDING.get((where.name, command))
+    if known is None:
+        return None
+    running = servers.enter_context(shell.background(command))
+    placeholder, pattern = known
+    shell.values[placeholder] = running.wait_for(pattern)
+    return Standing(running, check_of(where, command))
 
 
 def free_port() -> int:
@@ -101,6 +138,7 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
 @pytest.mark.parametrize(("shell", "where"), [(p, p) for p in WITH_COMMANDS], indirect=["shell"], ids=lambda p: p.name)
 def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shell: Shell, where: Page) -> None:
     commands = [command for block in where.of("sh") for command in block.commands]
+    waits = None
     with ExitStack() as servers:
         scripts = all(command.startswith("python ") for command in commands)
         if not scripts and not any(map(SERVER.match, commands[:5])):  # one that the page takes for granted
@@ -112,7 +150,9 @@ def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shel
                 shell.export(command)
                 continue
             check = check_of(where, command)
-            if SERVER.match(command):
+            if (found := standing(servers, shell, where, command)) is not None:
+                waits = found
+            elif SERVER.match(command):
                 servers.close()  # one after the other, as on port 8000
                 if "make" in command:
                     assert_installed()
@@ -124,14 +164,18 @@ def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shel
             else:
                 output = "" if command.startswith("source ") else shell.run(command)
                 check(shell, output)
+                if waits is not None:
+                    waits.end(shell)
+                    waits = None
 
 
 def test_every_check_has_its_command() -> None:
     commands = {(p.name, command) for p in WITH_COMMANDS for block in p.of("sh") for command in block.commands}
     wanted = {
-        (name, start) for name, start in CHECKS if not any(n == name and c.startswith(start) for n, c in commands)
+        (name, start) for name, start in ALL_CHECKS if not any(n == name and c.startswith(start) for n, c in commands)
     }
     assert wanted == set()
+    assert set(STANDING) - commands == set()
     assert set(NOT_RUN) - {command for _, command in commands} == set()
 
 
@@ -153,20 +197,25 @@ def test_every_python_block_is_a_file_that_is_served_or_imported_here() -> None:
         ("docs/how-to/mount.md", "starlette_app.py"),
         ("docs/how-to/mount.md", "fastapi_app.py"),
         ("docs/how-to/command-line.md", "shop.py"),
+        ("docs/how-to/tools.md", "files.py"),
         ("docs/how-to/tools.md", "search.py"),
         ("docs/how-to/tools.md", "test_search.py"),
         *((name, file) for name, files in OF_FEATURES.items() for file in files),
     }
 
 
-def test_the_test_of_a_tool_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in TOOLS.files().items():
+@pytest.mark.allow_blocking
+@pytest.mark.parametrize(("where", "tested", "count"), [(TOOLS, "search", 2), (ASK, "app", 4)], ids=["tools", "ask"])
+def test_the_test_of_a_tool_passes(
+    where: Page, tested: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in where.files().items():
         (tmp_path / name).write_text(text, "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    module = runpy.run_path(str(tmp_path / "test_search.py"))
-    monkeypatch.delitem(sys.modules, "search")
+    module = runpy.run_path(str(tmp_path / f"test_{tested}.py"))
+    monkeypatch.delitem(sys.modules, tested)
     tests = [value for name, value in module.items() if name.startswith("test_")]
-    assert len(tests) == 2
+    assert len(tests) == count
     for test in tests:
         test()
 

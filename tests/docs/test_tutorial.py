@@ -31,13 +31,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 def record(shell: Shell) -> dict[str, object]:
-    found: dict[str, object] = httpx.get(f"{shell.url}/runs/{shell.run_id}", trust_env=False).json()
+    found: dict[str, object] = httpx.get(f"{shell.url}/runs/{shell.values['RUN_ID']}", trust_env=False).json()
     return found
 
 
 def begin(shell: Shell, curl: Background) -> None:
     """Until the first event, which names the run, as it stands on the page."""
-    shell.run_id = curl.wait_for(r'"runId":"([^"]+)"')
+    shell.values["RUN_ID"] = curl.wait_for(r'"runId":"([^"]+)"')
     expected = TUTORIAL.after(TUTORIAL.block("sh", "-N")).text
     pattern = "^" + re.escape(expected.strip()).replace("1767225600000", r"\d{13}").replace("…", r"[\w-]+")
     curl.wait_for(re.compile(f"({pattern})$", re.MULTILINE))
@@ -69,7 +69,7 @@ def test_curl_sees_progress_while_the_tool_works_and_stop_ends_it(shell: Shell) 
         curl.wait_for(r'"name":"tool.progress".*?"message":"(4 eggs, 2 s)"')
         assert record(shell)["status"] == "running"
         stopping = json.loads(shell.run(STOP))
-        assert stopping["runId"] == shell.run_id
+        assert stopping["runId"] == shell.values["RUN_ID"]
         assert stopping["status"] in ("stopping", "cancelled")
         assert curl.wait() == 0
         assert '"outcome":{"type":"cancelled"}' in curl.output
