@@ -25,6 +25,8 @@ ENV_PREFIX = "AGUI_GATEWAY_"
 # `Settings(_file={...})`: values of a file, which the environment beats; no field can have this name.
 FILE = "_file"
 MEMORY = "memory://"
+# Stores that several workers may use.
+SHARED_SCHEMES = ("sqlite", "redis", "rediss", "unix")
 
 
 def _no_truth(value: Any) -> Any:
@@ -62,7 +64,9 @@ class Settings(BaseSettings):
         False, description="Serve callers without credentials beyond this machine; else they get 403."
     )
     page: bool | None = Field(None, description="Serve the page at `/`; by default on for `demo` and loopback `serve`.")
-    store: str = Field(MEMORY, description="Where runs are kept: `memory://`, this process.")
+    store: str = Field(
+        MEMORY, description="Where runs are kept: `memory://` (this process), `sqlite:///file.db`, `redis://host`."
+    )
     workers: Count = Field(1, description="Processes that serve; `memory://` allows one.")
 
     allowed_hosts: Names = Field(
@@ -125,17 +129,21 @@ class Settings(BaseSettings):
     lease_seconds: Seconds = Field(
         15, description="How long a worker that shares the store may be silent before another closes its runs."
     )
+    loop_dead_after: Seconds = Field(
+        60, description="How long the event loop may stand still before the worker gives its runs up."
+    )
 
     @field_validator("store")
     @classmethod
     def _known_store(cls, store: str) -> str:
-        if store != MEMORY:
+        scheme, separator, rest = store.partition("://")
+        known = scheme in SHARED_SCHEMES and (scheme != "sqlite" or (rest.startswith("/") and rest.strip("/")))
+        if store != MEMORY and not known:
             # The rest of a store's URL may hold its password.
-            scheme, separator, _ = store.partition("://")
             raise PydanticCustomError(
-                "not_available",
-                "{kind} is not available in this version; use memory://",
-                {"kind": scheme + separator if separator else "a store that is no URL"},
+                "unknown_store",
+                "{kind} is no store; use memory://, sqlite:///relative.db, sqlite:////absolute.db or redis://host",
+                {"kind": scheme + separator if separator else "what is no URL"},
             )
         return store
 

@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection, Request
 
 from gateway.errors import NotFound
 from gateway.execution import outcomes
+from gateway.execution.agents import Agents
 from gateway.execution.caller import AuthContext
 from gateway.execution.direct import direct_caller, run_unheard
 from gateway.execution.emitter import default_emitter
@@ -28,7 +29,7 @@ from gateway.http.tickets import Tickets
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Store
-from gateway.stores.memory import MemoryStore
+from gateway.stores.urls import open_store
 from gateway.wire.json_schema import warm_up
 
 __all__ = ["Engine"]
@@ -43,11 +44,17 @@ class Engine:
     """See the module. `context` is what `Gateway(context=...)` was given."""
 
     def __init__(
-        self, settings: Settings, tools: Registry, context: Any = None, middleware: Sequence[Middleware] = ()
+        self,
+        settings: Settings,
+        tools: Registry,
+        context: Any = None,
+        middleware: Sequence[Middleware] = (),
+        agents: Agents | None = None,
     ) -> None:
         self.settings = settings
         self.tools = tools
-        self.store: Store = MemoryStore(settings)
+        self.agents = Agents() if agents is None else agents
+        self.store: Store = open_store(settings)
         self.supervisor = Supervisor(settings, self.store, middleware)
         self.viewers = Viewers(settings.keep_alive, settings.send_timeout, settings.max_viewers_per_run)
         self.tickets = Tickets(self.store, settings.run_ttl)

@@ -153,7 +153,12 @@ class RunWriter(Protocol):
 
 
 class Store(Protocol):
-    """Runs and what belongs to them. Methods raise `StoreError` when the store does not do it."""
+    """Runs and what belongs to them. Methods raise `StoreError` when the store does not do it.
+
+    `shared`: other workers may use it too; only then do leases matter.
+    """
+
+    shared: bool
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
@@ -190,6 +195,9 @@ class Store(Protocol):
     # leases
     async def renew(self, worker: str) -> None:
         """The worker lives: its runs are no orphans for another `lease_seconds` of the store's time."""
+
+    def renew_blocking(self, worker: str) -> None:
+        """The same for a plain thread."""
 
     async def retire(self, worker: str) -> None:
         """The worker has ended in good order; whatever it still holds is an orphan at once."""

@@ -98,6 +98,8 @@ class MemoryWriter:
 class MemoryStore(MemoryState):
     """Runs in dictionaries; questions, notes, visibility and tickets are in `MemoryState`."""
 
+    shared = False
+
     def __init__(self, settings: Settings | None = None, *, clock: Callable[[], float] = time) -> None:
         self._settings = settings or Settings()
         super().__init__(self._settings.session_ttl, self._settings.interrupt_ttl, clock)
@@ -232,6 +234,9 @@ class MemoryStore(MemoryState):
     # -- leases: one process, so a worker is alive as long as the store is --
 
     async def renew(self, worker: str) -> None:
+        return None
+
+    def renew_blocking(self, worker: str) -> None:
         return None
 
     async def retire(self, worker: str) -> None:

@@ -50,6 +50,8 @@ class RedisStore(RedisState, RedisLeases):
     it all times are the server's.
     """
 
+    shared = True
+
     def __init__(self, url: str, settings: Settings | None = None, clock: Callable[[], float] | None = None) -> None:
         self._settings = settings or Settings()
         self._clock = clock

@@ -57,6 +57,8 @@ Work = Callable[[sqlite3.Connection], T]
 class SqliteStore:
     """See `stores.base.Store`. Entered, used and left on one loop; `renew_blocking` is for other threads."""
 
+    shared = True
+
     def __init__(
         self, path: str | Path, settings: Settings | None = None, clock: Callable[[], float] | None = None
     ) -> None:

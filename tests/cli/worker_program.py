@@ -13,7 +13,7 @@ listener, announces = inherited_listener()
 if sys.argv[1] == "die":
     sys.exit(7)
 log = Path(sys.argv[2])
-ended = []
+ended: list[int] = []
 signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
 with log.open("a", encoding="utf-8") as file:
     file.write(f"{os.getpid()} {listener.getsockname()[1]} {announces}\n")
