@@ -256,6 +256,16 @@ def test_both_clients_of_the_page_book_a_trip(name: str, tmp_path_factory: pytes
     assert printed == ["How many days in Rome?", "3 days in Rome?", '{"booked":true,"place":"Rome","days":3}']
 
 
+def test_an_approval_is_given_with_tanstacks_client_as_the_page_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+    said = "asked.resolveInterrupt({ approved: true })"
+    assert f"`{said}`" in ASK.text
+    script = ASK.block("js", "ChatClient").text.replace("asked.resolveInterrupt(answers[asked.metadata.key])", said)
+    script = script.replace('"book"', '"delete"').replace('{"place": "Rome"}', '{"path": "letters.txt"}')
+    shell = Shell(tmp_path_factory.mktemp("ask"), ASK.files())
+    with shell.serving("agui-gateway serve app:gateway"):
+        assert in_node(script, shell.url) == ['May "delete" run?', '{"deleted":"letters.txt"}']
+
+
 def test_a_page_answers_an_open_question_by_what_the_frontend_page_says(
     tmp_path: Any,
     browser: Browser,  # noqa: F811
