@@ -63,7 +63,7 @@ class SqliteStore:
         self, path: str | Path, settings: Settings | None = None, clock: Callable[[], float] | None = None
     ) -> None:
         self._settings = settings or Settings()
-        self._file = StoreFile(Path(path))
+        self._file = StoreFile(Path(path), self._settings.store_timeout)
         self._runs = RunTable(self._settings, clock or time)
         self._leases = LeaseTable(self._runs, self._settings.lease_seconds)
         self._state = StateTables(self._runs, self._settings)

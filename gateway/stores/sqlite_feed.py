@@ -93,6 +93,7 @@ class Feeds:
             return
         feed.local = not ended
         feed.add(report.rows)
+        feed.skip(report.last)
         if report.over:
             feed.close()
         elif ended:
@@ -102,7 +103,7 @@ class Feeds:
         """Somebody has a newer lease: what is written here is not the run any more."""
         stream = self._streams.get(lease.key)
         if stream is not None and stream.lease.epoch < lease.epoch:
-            self.stored(stream, Stored(0, 0, 0, [], lost="superseded"))
+            self.stored(stream, Stored(0, 0, 0, 0, [], lost="superseded"))
 
     def followed(self) -> list[RunFeed]:
         """*Any thread.* The feeds that the tail reader has to look after."""

@@ -73,8 +73,9 @@ def is_trouble(error: BaseException) -> bool:
 class StoreFile:
     """One database file; `opened` counts how often it was opened anew because another file had taken its place."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
+        self._busy = min(BUSY_SECONDS, timeout / 4)
         self.opened = 0
         self._identity: tuple[int, int] | None = None
 
@@ -115,7 +116,7 @@ class StoreFile:
         return sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
-            timeout=BUSY_SECONDS,
+            timeout=self._busy,
             isolation_level=None,  # we say ourselves where a transaction begins
             check_same_thread=False,  # one thread each; the last one may be closed by another
             cached_statements=256,

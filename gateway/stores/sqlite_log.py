@@ -97,9 +97,11 @@ def append(db: sqlite3.Connection, held: Held, rows: list[Row]) -> Held:
 
 
 def append_alone(db: sqlite3.Connection, held: Held, row: Row, epoch: int) -> bool:
-    """Outside a transaction: appends one row if the run still has this epoch."""
-    query = "INSERT INTO blocks SELECT ?, ?, ?, ? FROM runs WHERE run = ? AND epoch = ?"
-    return db.execute(query, (held.run, *row, held.run, epoch)).rowcount == 1
+    """Outside a transaction: appends one row if the run still has this epoch, and ends as we know it."""
+    query = """
+        INSERT INTO blocks SELECT ?1, ?2, ?3, ?4 FROM runs WHERE run = ?1 AND epoch = ?5
+        AND coalesce((SELECT max(last) FROM blocks WHERE run = ?1), 0) = ?6"""
+    return db.execute(query, (held.run, *row, epoch, held.last)).rowcount == 1
 
 
 def too_large(held: Held, max_bytes: int, max_events: int) -> bool:

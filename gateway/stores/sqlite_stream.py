@@ -36,11 +36,12 @@ ERRORS: dict[str, tuple[type[StoreError], str]] = {
 
 
 class Stored(NamedTuple):
-    """What became of a batch of one run: `lost` says why it was not stored."""
+    """What became of a batch of one run, which now ends with event `last`: `lost` says why it was not stored."""
 
     items: int
     size: int
     run: int
+    last: int
     rows: list[Row]
     over: bool = False
     trimmed: bool = False
@@ -118,7 +119,10 @@ class Stream:
         self._on_trim = callback
 
     def on_lost(self, callback: Callable[[str], None]) -> None:
-        self._on_lost = callback
+        if self.lost is None:
+            self._on_lost = callback
+        elif self.lost != "closed":
+            self._loop.call_soon(callback, self.lost)
 
     def stored(self, report: Stored) -> None:
         """The thread has come this far."""
@@ -129,8 +133,7 @@ class Stream:
         self._stored += report.items
         self.pending_bytes -= report.size
         self.run = report.run
-        if report.rows:
-            self.last = report.rows[-1].last
+        self.last = report.last
         if report.trimmed and self._on_trim is not None:
             callback, self._on_trim = self._on_trim, None
             self._loop.call_soon(callback)
@@ -194,7 +197,7 @@ class Stream:
         self._checked = checked
         self._next = (trimmed, records[-1] if records else self._saved)
         over = bool(records) and records[-1].over
-        return Stored(len(self._taken), self._size, held.run, rows, over, trimmed.first != held.first)
+        return Stored(len(self._taken), self._size, held.run, held.last, rows, over, trimmed.first != held.first)
 
     def store_alone(self, db: sqlite3.Connection, runs: RunTable, checked: int) -> Stored | None:
         """Stores what was taken in one statement, a transaction of its own; None when it takes more than that.
@@ -210,10 +213,14 @@ class Stream:
         if len(rows) != 1:
             return None
         after = held._replace(last=rows[0].last, size=held.size + len(rows[0].data))
-        if log.too_large(after, *runs.limits) or not log.append_alone(db, held, rows[0], self.lease.epoch):
+        if log.too_large(after, *runs.limits):
+            return None
+        self._base, self._tried = held.last, (len(self._taken), after.last - held.last)
+        if not log.append_alone(db, held, rows[0], self.lease.epoch):
+            self._base, self._checked = None, -1
             return None
         self._next = (after, self._saved)
-        return Stored(len(self._taken), len(rows[0].data), held.run, rows)
+        return Stored(len(self._taken), len(rows[0].data), held.run, after.last, rows)
 
     def done(self) -> None:
         """What `store` did is in the file."""
@@ -233,7 +240,7 @@ class Stream:
 
     def _failed(self) -> Stored:
         self._next = (self._held, None)
-        return Stored(len(self._taken), self._size, self.run or 0, [], lost=self._dead)
+        return Stored(len(self._taken), self._size, 0, 0, [], lost=self._dead)
 
     def _check(self, db: sqlite3.Connection) -> str | None:
         """Why nothing can be stored: the run is not there, or not ours, or not as we left it."""
@@ -247,6 +254,8 @@ class Stream:
             return "store_lost"
         if epoch != self.lease.epoch:
             return "superseded"
+        if last < self._held.last:  # the file was restored from an older copy
+            return "store_lost"
         if self._base is None:
             self._held = self._held._replace(last=last)
         elif last == self._base + self._tried[1]:  # the transaction that seemed to fail did not
