@@ -21,7 +21,7 @@ from gateway.run.questions import Note
 from gateway.run.records import RunKey, RunRecord
 from gateway.stores.base import Lease, Store
 
-__all__ = ["Detached", "Detacher", "Rejected"]
+__all__ = ["Detached", "Detacher", "Rejected", "new_job_id"]
 
 
 class Detached(NamedTuple):
@@ -71,11 +71,11 @@ class Detacher:
         self._worker = worker
         self._launch = launch
 
-    async def detach(self, run: LiveRun, call: Call) -> Detached | Rejected:
-        """Moves one call to the background. Never refused for a limit."""
+    async def detach(self, run: LiveRun, call: Call, run_id: str | None = None) -> Detached | Rejected:
+        """Moves one call to the background, to a run of this id or a fresh one. Never refused for a limit."""
         if (refusal := _refusal(call)) is not None:
             return refusal
-        record = _record_of(run)
+        record = _record_of(run, run_id or new_job_id())
         created = await self._store.create(record, secrets.token_bytes(16), self._worker)
         if created.lease is None:
             raise RuntimeError("A run with a fresh random id is there already.")
@@ -134,9 +134,14 @@ def _refusal(call: Call) -> Rejected | None:
     return None
 
 
-def _record_of(run: LiveRun) -> RunRecord:
+def new_job_id() -> str:
+    """An id for a background run."""
+    return f"job_{secrets.token_urlsafe(18)}"
+
+
+def _record_of(run: LiveRun, run_id: str) -> RunRecord:
     parent = run.record
-    key = RunKey(parent.key.owner, f"job_{secrets.token_urlsafe(18)}")
+    key = RunKey(parent.key.owner, run_id)
     return RunRecord(
         key, parent.thread_id, parent.agent, created_at=time(), parent_run_id=parent.key.run_id, background=True
     )

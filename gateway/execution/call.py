@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from time import monotonic, time, time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +87,7 @@ class Call:
         "timeout",
         "tool",
         "tool_name",
+        "unoffer",
         "untimed",
         "waits",
         "woken",
@@ -141,6 +141,7 @@ class Call:
         self.approval: Answer | None = None
         self.question: Question | None = None  # with which it has ended its run
         self.offers: list[Offer] = []  # work that may move to the background
+        self.unoffer: Callable[[], None] | None = None  # tells other workers that it cannot move any more
         self.moved: Call | None = None  # what it is there
         self.body: Body | None = None  # the tool's own code
         self.woken: set[asyncio.Future[None]] = set()  # of the executor, for when it moves
@@ -237,6 +238,9 @@ class Call:
         self.stop_clock()
         end_waits(self)
         self.ctx = None
+        if self.unoffer is not None:
+            self.unoffer()
+            self.unoffer = None
         for offer in self.offers:
             offer.withdraw(aborted=self.signal.aborted)
         self.offers.clear()
@@ -270,11 +274,16 @@ class Call:
     def become(self, moved: Call) -> None:
         """Hands over to what this call is in the background: progress so far, the numbers of calls inside it, its
         answers, and from now on also what a thread still reports here."""
-        with self._pacing:
-            moved._pacer, self._pacer = self._pacer, ProgressPacer()
-            self.moved = moved
         moved._percent, moved._numbered, moved._started = self._percent, self._numbered, self._started
         moved.answers, moved.newest, moved.untimed = self.answers, self.newest, True
+        moved.ctx, self.ctx = self.ctx, None
+        with self._pacing, moved._pacing:
+            moved._pacer, self._pacer = self._pacer, ProgressPacer()
+            moved._paced = self._paced
+            # All the ways in which a thread may say something change here: one that stayed would be overtaken.
+            if moved.ctx is not None:
+                moved.ctx._rebind(moved, moved.run)
+            self.moved = moved
         moved._save(status="running", started_at=time())
 
     def close(self) -> None:
@@ -328,8 +337,9 @@ class Call:
         if message is not None and not isinstance(message, str):
             raise TypeError(f"The message of a progress report is a str, not {type(message).__name__}.")
         with self._pacing:
-            if self.moved is not None:
-                self.run.soon(partial(self.moved.progress, progress, total, message))
+            moved = self.moved
+            if moved is not None:
+                pass  # below, without this lock
             elif self.closed:
                 self.run.counts.add("late_emits")
             elif (value := self._pacer.report(monotonic(), progress, total, message)) is not None:
@@ -337,6 +347,8 @@ class Call:
             elif not self._paced:
                 self._paced = True
                 self.run.soon(self._pace)
+        if moved is not None:
+            moved.progress(progress, total, message)
 
     def update(self, message: str, percent: float | None = None) -> None:
         """A task's progress: a message, and a part of 100 once that is known."""
@@ -345,6 +357,9 @@ class Call:
 
     def _pace(self) -> None:
         """Waits on the loop until the kept report is due, then sends what is the last one by then."""
+        if self.moved is not None:  # and so has the report
+            self.moved._pace()
+            return
         with self._pacing:
             due = None if self.closed else self._pacer.due
             now = monotonic()

@@ -26,6 +26,7 @@ from gateway.wire.events import custom
 if TYPE_CHECKING:
     from gateway.execution.call import Call
     from gateway.execution.executor import Executor
+    from gateway.execution.live import LiveRun
     from gateway.execution.question_desk import QuestionDesk
 
 __all__ = ["ToolContext"]
@@ -71,21 +72,23 @@ class ToolContext:
         self._executor = executor
         self._capabilities = Capabilities()
         call.ctx = self
-        self.rebind(call)
+        self._rebind(call, call.run)
         #: What `Gateway(context=...)` gave this run.
         self.context = context
 
-    def rebind(self, call: Call) -> None:
-        """Speaks for this call from now on: it has moved to another run. For the gateway."""
-        self._call = call
+    def _rebind(self, call: Call, run: LiveRun) -> None:
+        """Speaks for this call from now on, and the call for this run. For the gateway."""
         self._logger: CallLogger | None = None
-        # What emitting needs, one step away instead of three.
-        self._run = call.run
-        self._add = call.run.stage.add
-        self._pieces = call.run.stage.pieces
+        limit = run.settings.max_event_bytes
+        # What emitting needs, one step away instead of three. No step of this is a call, so no other thread comes in
+        # between: what it emits the quick way and the other way goes to the same run.
+        self._call = call
+        call.run = self._run = run
+        self._add = run.stage.add
+        self._pieces = run.stage.pieces
         self._heads = call.custom.stamped
         self._tail = call.custom.tail
-        self._limit = call.run.settings.max_event_bytes
+        self._limit = limit
         self._until = 0.0
 
     @property
@@ -276,14 +279,20 @@ class ToolContext:
         movable = call.listed and call.run.channel in ("open", "interrupt")
         if not movable or call.tool is None or getattr(call.tool, "kind", None) not in ("async", "async_generator"):
             return None
-        return partial(detaching.offer, call)
+        return self._offer
+
+    def _offer(self, work: Awaitable[Any]) -> asyncio.Future[str]:
+        note = detaching.offer(self._call, work)
+        if self._executor is not None and self._executor.desk is not None:
+            self._executor.desk.on_offer(self._call)
+        return note
 
     async def run_detachable(self, work: Awaitable[T]) -> T | str:
         """Awaits `work`, or until a person moves the call to the background: then the note is returned.
 
         The usual form is `return await ctx.run_detachable(work())`. Just awaits where `detach` is None.
         """
-        return await work if self.detach is None else await detaching.run_detachable(self._call, work)
+        return await work if self.detach is None else await detaching.run_detachable(self._offer, work)
 
     def _desk(self, member: str) -> QuestionDesk:
         if self._executor is None or self._executor.desk is None:

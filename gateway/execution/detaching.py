@@ -7,8 +7,9 @@ calls that the work has made inside itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.execution.call import Call
@@ -50,6 +51,10 @@ def lost_note(call_id: str) -> str:
     return f"Background job {call_id} stopped when the host restarted."
 
 
+class WorkExit(RuntimeError):
+    """Work raised `SystemExit` or `KeyboardInterrupt`: the cause."""
+
+
 class Offer:
     """Work that a tool could leave to the background, and the future that tells it that it has."""
 
@@ -81,9 +86,31 @@ def press(work: asyncio.Future[Any]) -> None:
 
 def offer(call: Call, work: Awaitable[Any]) -> asyncio.Future[str]:
     """See `ctx.detach`."""
-    made = Offer(asyncio.ensure_future(work))
-    call.offers.append(made)
+    made = Offer(begun(work))
+    if call.moved is None:
+        call.offers.append(made)
     return made.note
+
+
+def begun(work: Awaitable[T]) -> asyncio.Future[T]:
+    """The work as something that goes on by itself; `TypeError` for what cannot be awaited."""
+    if asyncio.isfuture(work):
+        return work
+    if not isawaitable(work):
+        raise TypeError(f"Work is a task, a future or a coroutine, not {type(work).__name__}.")
+    task = asyncio.ensure_future(_contained(work))
+    if isinstance(work, Coroutine):
+        # A task that is cancelled before its first step never gets to it, and Python would complain that nobody did.
+        task.add_done_callback(lambda _: work.close())
+    return task
+
+
+async def _contained(work: Awaitable[T]) -> T:
+    """An exit that got out of a task would end the server; in the tool's own code it is a failure of the call."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise WorkExit(str(error) or type(error).__name__) from error
 
 
 def pending_offers(call: Call) -> list[Offer]:
@@ -91,10 +118,10 @@ def pending_offers(call: Call) -> list[Offer]:
     return [made for made in call.offers if not made.work.done()]
 
 
-async def run_detachable(call: Call, work: Awaitable[T]) -> T | str:
+async def run_detachable(offer_it: Callable[[asyncio.Future[T]], asyncio.Future[str]], work: Awaitable[T]) -> T | str:
     """Waits for the work, or for its move to the background; then the result is the note."""
-    task = asyncio.ensure_future(work)
-    note = offer(call, task)
+    task = begun(work)
+    note = offer_it(task)
     either: set[asyncio.Future[Any]] = {task, note}
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -134,20 +161,18 @@ def move(call: Call, job: LiveRun) -> Call:
         nested.parent = moved
         _move_nested(nested, job)
     moved.nested, call.nested = call.nested, {}
-    if call.ctx is not None:
-        call.ctx.rebind(moved)
-        moved.ctx, call.ctx = call.ctx, None
     return moved
 
 
 def _move_nested(call: Call, job: LiveRun) -> None:
     """Its signal is a child of the one that has moved, so it came along."""
-    call.run.move_tails(call.custom.tails, job)
-    before, call.run = call.run, job
+    before = call.run
+    if call.ctx is not None:
+        call.ctx._rebind(call, job)
+    call.run = job
+    before.move_tails(call.custom.tails, job)
     for wait in call.waits:
         move_wait(wait, before, call)
-    if call.ctx is not None:
-        call.ctx.rebind(call)
     for nested in call.nested:
         _move_nested(nested, job)
 

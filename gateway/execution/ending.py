@@ -16,7 +16,9 @@ ENDINGS: Mapping[str, tuple[str, str]] = {
     "disconnect": ("interrupted", "The run was ended because nobody was watching it any more."),
     "shutdown": ("interrupted", "The run was ended by a shutdown of the gateway."),
     "superseded": ("interrupted", "Another worker has taken the run over."),
+    "lost": ("interrupted", "The run was ended by the death of its worker."),
     "store": ("store_unavailable", "The store did not keep the run's events."),
+    "store_lost": ("store_lost", "The store came back without the run."),
 }
 
 

@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.errors import StoreError
 from gateway.run.questions import Question
 from gateway.run.records import RunKey
 from gateway.stores.base import Lease, Store
+
+if TYPE_CHECKING:
+    from gateway.execution.call import Call
 
 __all__ = ["Listener", "QuestionDesk"]
 
@@ -33,6 +36,8 @@ class QuestionDesk:
         self.store = store
         self._spawn = spawn
         self._listeners: dict[str, Listener] = {}
+        #: Told of a call that can move to the background.
+        self.on_offer: Callable[[Call], None] = lambda call: None
 
     async def ask(self, lease: Lease, question: Question, listener: Listener) -> None:
         """Keeps the question and listens from the start: somebody may answer before this returns."""

@@ -10,16 +10,21 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from time import monotonic, time
 from typing import Any
 
-from gateway.errors import Conflict, TooMany, Unavailable
+from gateway.errors import Conflict, StoreError, TooMany, Unavailable
 from gateway.execution.background import Detached, Detacher, Rejected
+from gateway.execution.call import Call
 from gateway.execution.clocks import PausableTimer
 from gateway.execution.counts import Counts
+from gateway.execution.duties import Duties
+from gateway.execution.elsewhere import Offering, detach_elsewhere
 from gateway.execution.ending import ENDINGS
+from gateway.execution.entering import cancelled, enter
 from gateway.execution.executor import SHUTDOWN_GRACE, Executor, aborted_output
 from gateway.execution.live import LiveRun
 from gateway.execution.middleware import Middleware
@@ -38,6 +43,7 @@ audit = logging.getLogger("gateway.runs")
 
 # How long a run's context may take to be left once the run is stopped and its calls have ended.
 LEAVE_SECONDS = 1.0
+LISTEN_AGAIN = 1.0
 # Of what a caller asks for, as much as is written to the log.
 SAID_TOOLS = 10
 SAID_LETTERS = 50
@@ -51,14 +57,20 @@ class Supervisor:
         self.store = store
         self.worker = secrets.token_hex(8)
         self.draining = False
+        #: Told of a run of which nothing more is stored, and why: `superseded`, `store`, `store_lost`.
+        self.on_lost: Callable[[RunRecord, str], None] = lambda record, reason: None
         self.threads = ThreadPool(settings.max_threads)
         self.questions = QuestionDesk(store, self.spawn)
         self.executor = Executor(self.threads, self.spawn, settings.stop_grace, middleware, self.questions)
         self._detacher = Detacher(store, self.questions, self.worker, self._launch)
+        self.questions.on_offer = Offering(self.questions, self.spawn, self._move).offer
         self.counts = Counts()
         self._runs: dict[RunKey, LiveRun] = {}
         self._per_session: Counter[str] = Counter()
+        self.duties = Duties(store, settings, self.worker, lambda: list(self._runs), self._look_at)
         self._tasks: set[asyncio.Task[Any]] = set()
+        # Those of them that are runs, also a run that is over whose context its background runs still use.
+        self._works: set[asyncio.Task[Any]] = set()
 
     # -- tasks --
 
@@ -75,7 +87,9 @@ class Supervisor:
             logger.error("Task %s failed", task.get_name(), exc_info=error)
 
     async def open(self) -> None:
+        """Begins to listen, and to end the runs of workers that have died."""
         self.spawn(self._listen(), name="messages")
+        await self.duties.open(self.spawn)
 
     async def close(self) -> None:
         """Ends what is left: every run `interrupted`, then every task."""
@@ -83,6 +97,7 @@ class Supervisor:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.duties.close()
         self.threads.close()
 
     # -- runs --
@@ -138,6 +153,7 @@ class Supervisor:
             channel=spec.channel,
         )
         run.spec = spec
+        run.writer.on_lost(partial(self._lost, run))
         run.on_disconnect = spec.on_disconnect or run.on_disconnect
         if spec.disconnect_grace is not None:
             run.disconnect_grace = spec.disconnect_grace
@@ -145,7 +161,9 @@ class Supervisor:
         spec.prepare(run)
         self._runs[spec.key] = run
         run.start()
-        self.spawn(self._run(run, spec), name=f"run {spec.key.label}")
+        work = self.spawn(self._run(run, spec), name=f"run {spec.key.label}")
+        self._works.add(work)
+        work.add_done_callback(self._works.discard)
         return run
 
     async def _answer(self, answers: Resumption) -> None:
@@ -199,7 +217,7 @@ class Supervisor:
             async with bound:
                 with self._limited(run, bound):
                     async with AsyncExitStack() as stack:
-                        context = await _enter(spec.context(), run, stack)
+                        context = await enter(spec.context(), run, stack)
                         result = await spec.job(run, self.executor, context)
                         if run.jobs:
                             # What went to the background still uses the context, so this run ends before it is left.
@@ -210,12 +228,12 @@ class Supervisor:
                 await self._end(run, result)
         except BaseException as error:  # the boundary of a run: whatever got here, it ends with its one terminal
             self._broken(run, error, timed_out=bound.expired())
-            if isinstance(error, asyncio.CancelledError) and _cancelled():
+            if isinstance(error, asyncio.CancelledError) and cancelled():
                 raise
 
     def _broken(self, run: LiveRun, error: BaseException, *, timed_out: bool) -> None:
         """The terminal event of a run whose job, context or bound did not come to an orderly end."""
-        if isinstance(error, asyncio.CancelledError) and _cancelled():
+        if isinstance(error, asyncio.CancelledError) and cancelled():
             run.stop("shutdown")
             ending = ENDINGS["shutdown"]
         elif not timed_out:
@@ -305,11 +323,34 @@ class Supervisor:
             call.signal.abort(request.reason)
 
     async def _listen(self) -> None:
-        async for message in self.store.messages(self.worker):
-            if not isinstance(message, StopRequest):
-                await self.questions.heard(message.key, message.interrupt_id)
-            elif (run := self._runs.get(message.key)) is not None:
-                self._carry_out(run, message)
+        while True:
+            try:
+                async for message in self.store.messages(self.worker):
+                    if not isinstance(message, StopRequest):
+                        await self.questions.heard(message.key, message.interrupt_id)
+                    elif (run := self._runs.get(message.key)) is not None:
+                        self._carry_out(run, message)
+            except StoreError as error:  # what it did not say is state, and found there
+                logger.warning("Messages of the store were lost: %s", error)
+            await asyncio.sleep(LISTEN_AGAIN)
+
+    async def _look_at(self, key: RunKey) -> None:
+        """What messages should have said: whether this run was asked to stop, or its question answered."""
+        requests = await self.store.stop_requests(key)
+        run = self._runs.get(key)
+        if run is None:
+            return
+        for request in requests:
+            self._carry_out(run, request)
+        if run.record.status == "waiting" or any(call.waits for call in run.calls.values()):
+            for question in await self.store.questions(key):
+                self.questions.changed(question)
+
+    def _lost(self, run: LiveRun, reason: str) -> None:
+        """Nothing more of it will be stored: its calls end, and whoever takes it over writes its end."""
+        logger.error("Run %s is lost to this worker: %s", run.key.label, reason)
+        run.signal.abort("superseded" if reason == "superseded" else "store")
+        self.on_lost(run.record, reason)
 
     # -- detach --
 
@@ -317,9 +358,14 @@ class Supervisor:
         """Moves a call to the background."""
         run = self._runs.get(key)
         call = None if run is None else run.calls.get(call_id)
-        if run is None or call is None:
-            return Rejected("not_running", "This call is not running any more.")
-        return await self._detacher.detach(run, call)
+        if run is not None and call is not None:
+            return await self._detacher.detach(run, call)
+        if self.store.shared:
+            return await detach_elsewhere(self.store, key, call_id)
+        return Rejected("not_running", "This call is not running any more.")
+
+    async def _move(self, call: Call, run_id: str) -> None:
+        await self._detacher.detach(call.run, call, run_id)
 
     async def drain(self, timeout: float) -> None:
         """Takes no new runs, gives those at work `timeout` seconds, then ends them `interrupted`."""
@@ -331,35 +377,10 @@ class Supervisor:
         await self._wait_for_runs(2 * SHUTDOWN_GRACE + 0.25)  # twice: middleware has a part of its own
 
     async def _wait_for_runs(self, timeout: float) -> None:
-        waits = [asyncio.ensure_future(run.done.wait()) for run in self._runs.values()]
-        if waits:
-            _, pending = await asyncio.wait(waits, timeout=timeout)
-            for wait in pending:
-                wait.cancel()
-
-
-async def _enter(context: AbstractAsyncContextManager[Any], run: LiveRun, stack: AsyncExitStack) -> Any:
-    """Enters the run's context. When the run is stopped first, that is given up: none of its calls will see it."""
-    entering = asyncio.timeout(None)
-    try:
-        async with entering:
-            # Runs are stopped on their own loop, so this never comes from another thread.
-            remove = run.signal.on_abort(lambda _: entering.reschedule(0))
-            try:
-                return await stack.enter_async_context(context)
-            finally:
-                remove()
-    except Exception:  # foreign code, told to give up, may say so in any way
-        if not entering.expired():
-            raise
-        logger.info("The context of run %s was given up", run.key.label, exc_info=True)
-        return None
-
-
-def _cancelled() -> bool:
-    """Whether somebody cancelled this task; a context may also raise `CancelledError` on its own."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while self._works and (left := deadline - loop.time()) > 0:  # a detach may add to them
+            await asyncio.wait(self._works, timeout=left)
 
 
 def _tools(run: LiveRun) -> str:

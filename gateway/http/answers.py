@@ -25,7 +25,7 @@ async def answer_question(engine: Engine, record: RunRecord, given: AnswerInput,
     key = record.key
     while True:
         question = await engine.supervisor.questions.find(key, given.interrupt_id)
-        if question is None or question.kind == "page":
+        if question is None or question.kind not in ("open", "interrupt"):
             raise NotFound("This run has no question with such an id.", code="interrupt_not_found")
         await _check_open(engine, key, question)
         if given.status == "resolved":
@@ -95,10 +95,13 @@ async def answer_call(engine: Engine, record: RunRecord, call_id: str, given: Re
 
 
 async def _page_question(engine: Engine, record: RunRecord, call_id: str) -> Question:
-    if record.call(call_id) is None:
-        raise unknown("call")
     asked = [q for q in await engine.store.questions(record.key) if q.kind == "page" and q.call_id == call_id]
-    if not asked or not asked[-1].open:
+    # The record is older than the body. When a call is over, its question is closed a moment later.
+    now = await engine.store.get(record.key)
+    call = None if now is None else now.call(call_id)
+    if now is None or call is None:
+        raise unknown("call")
+    if not asked or not asked[-1].open or now.over or call.ended_at is not None:
         raise Conflict("This call does not wait for a page.", code="not_waiting")
     return asked[-1]
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from starlette.requests import HTTPConnection, Request
 
-from gateway.errors import NotFound
+from gateway.errors import NotFound, StoreError
 from gateway.execution import outcomes
 from gateway.execution.agents import Agents
+from gateway.execution.call import now_ms
 from gateway.execution.caller import AuthContext
 from gateway.execution.direct import direct_caller, run_unheard
 from gateway.execution.emitter import default_emitter
+from gateway.execution.ending import ENDINGS
 from gateway.execution.middleware import Middleware, ToolCall, checked_timeout
 from gateway.execution.outcomes import ToolOutput
 from gateway.execution.registry import Registry
@@ -30,6 +32,8 @@ from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.urls import open_store
+from gateway.wire.codec import encode
+from gateway.wire.events import run_error
 from gateway.wire.json_schema import warm_up
 
 __all__ = ["Engine"]
@@ -37,6 +41,7 @@ __all__ = ["Engine"]
 logger = logging.getLogger("gateway")
 
 LAST_READS = 0.25  # seconds
+UP_SECONDS = 2.0  # that the store may take to show that it is there
 LAST_LOOKS = 5
 
 
@@ -58,6 +63,7 @@ class Engine:
         self.supervisor = Supervisor(settings, self.store, middleware)
         self.viewers = Viewers(settings.keep_alive, settings.send_timeout, settings.max_viewers_per_run)
         self.tickets = Tickets(self.store, settings.run_ttl)
+        self.supervisor.on_lost = self._lost
         self._context = context
         self._resources = AsyncExitStack()
         self._exit_watch: asyncio.Task[None] | None = None
@@ -77,9 +83,24 @@ class Engine:
         self.viewers.cut_all("shutdown")
         await self._resources.aclose()
 
+    def _lost(self, record: RunRecord, reason: str) -> None:
+        """Nothing more of a run is stored: who watches it here is told so, and may resume where it goes on."""
+        last = b""
+        if reason != "superseded":
+            code, message = ENDINGS[reason]
+            event = run_error(now_ms(), record.thread_id, record.key.run_id, code, message)
+            last = b"data: " + encode(event) + b"\n\n"
+        self.viewers.cut_run(record.key, reason, last)
+
     async def drain(self) -> None:
-        """New runs are refused, those at work get `drain_timeout`; reads, Stop and input go on."""
+        """New runs are refused, those at work get `drain_timeout`; reads, Stop and input go on.
+
+        Where another worker can serve them, the viewers are sent there at once; one that comes back is served.
+        """
         logger.info("draining: %d runs at work", self.supervisor.active)
+        self.supervisor.draining = True
+        if await self._others_live():
+            self.viewers.cut_all("drain")
         await self.supervisor.drain(self.settings.drain_timeout)
         # Their runs are over; who is still reading gets a moment, and who does not read is cut.
         for _ in range(LAST_LOOKS):
@@ -87,6 +108,22 @@ class Engine:
                 return
             await asyncio.sleep(LAST_READS / LAST_LOOKS)
         self.viewers.cut_all("shutdown")
+
+    async def _others_live(self) -> bool:
+        try:
+            async with asyncio.timeout(LAST_READS):
+                return await self.supervisor.duties.others()
+        except (StoreError, TimeoutError):
+            return False
+
+    async def is_up(self) -> bool:
+        """Whether the store answers."""
+        try:
+            async with asyncio.timeout(UP_SECONDS):
+                await self.store.workers()
+        except (StoreError, TimeoutError):
+            return False
+        return True
 
     async def session_tools(self, identity: Identity) -> SessionTools:
         """The tools that are there for a caller; without owner their rules hold for one run only."""

@@ -9,11 +9,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.errors import NotFound, RequestError
+from gateway.execution.agents import TOOLS_AGENT
 from gateway.execution.outcomes import ToolOutput
-from gateway.http.agent_runs import TOOLS_AGENT, agent_spec
+from gateway.http.agent_runs import agent_spec
 from gateway.http.answers import answer_call, answer_question, claim_call, pause_call
 from gateway.http.background import detach_all, detach_one
-from gateway.http.capabilities import agent_item, capabilities
+from gateway.http.capabilities import agent_items, capabilities
 from gateway.http.engine import Engine
 from gateway.http.openapi import openapi_routes
 from gateway.http.requests import (
@@ -100,7 +101,7 @@ class Routes:
 
     async def list_agents(self, request: Request) -> Response:
         identify(request)
-        return JSON({"items": [agent_item(TOOLS_AGENT)]})
+        return JSON({"items": agent_items(self._engine.agents.all())})
 
     async def agent(self, request: Request) -> Response:
         # One route for both: of two, a 405 would name only the first one's methods in `Allow`.
@@ -119,23 +120,26 @@ class Routes:
         if not thread_id:
             raise RequestError("runId or threadId is needed.", details=[{"field": "runId", "message": "missing"}])
         runs = await runs_of_thread(engine, request, thread_id)
-        active = [run.key.run_id for run in runs if not run.over and run.agent == agent]
+        # Whoever joins takes part in the conversation; a background run is beside it.
+        active = [run.key.run_id for run in runs if not run.over and run.agent == agent and not run.background]
         messages = ui_messages(await messages_of(engine, runs))
         asked = await last_interrupts(engine, [run for run in runs if run.agent == agent])
         shown = {"runId": active[-1]} if active else None
         return JSON({"messages": messages, "activeRun": shown, "interrupts": asked})
 
     async def agent_capabilities(self, request: Request) -> Response:
-        self._agent(request)
-        return await self.capabilities(request)
+        return await self._capabilities(request, self._agent(request))
 
     async def capabilities(self, request: Request) -> Response:
+        return await self._capabilities(request, TOOLS_AGENT)
+
+    async def _capabilities(self, request: Request, agent: str) -> Response:
         tools = await self._engine.session_tools(identify(request))
-        return JSON(capabilities(self._engine.settings, tools))
+        return JSON(capabilities(self._engine.settings, tools, agent))
 
     def _agent(self, request: Request) -> str:
         agent: str = request.path_params["agent"]
-        if agent != TOOLS_AGENT:
+        if agent != TOOLS_AGENT and self._engine.agents.get(agent) is None:
             raise NotFound(f"No agent {agent!r}.", code="agent_not_found")
         return agent
 
@@ -312,6 +316,8 @@ class Routes:
     async def readyz(self, request: Request) -> Response:
         if self._engine.supervisor.draining:
             return JSON({"status": "draining"}, status_code=503)
+        if not await self._engine.is_up():
+            return JSON({"status": "store_unavailable"}, status_code=503)
         return JSON({"status": "ready"})
 
 

@@ -93,6 +93,11 @@ class Viewers:
         for viewer in list(self._open):
             viewer.cut(reason)
 
+    def cut_run(self, key: RunKey, reason: str, last: bytes = b"") -> None:
+        """Leaves the streams of one run unterminated, after a `last` frame that has no number."""
+        for viewer in [viewer for viewer in self._open if viewer.key == key]:
+            viewer.cut(reason, last)
+
     def _schedule(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._tick, self._look)
 
@@ -129,6 +134,7 @@ class ViewerResponse(EventSourceResponse):
         self._joined = joined
         self._left = left
         self._cut: str | None = None
+        self._last = b""
         self._gone = False
         #: Called when the stream has ended, however it did.
         self.on_end: Callable[[], Awaitable[None]] | None = None
@@ -170,11 +176,11 @@ class ViewerResponse(EventSourceResponse):
         """Returns when the server is told to exit, as far as sse-starlette's hook can see it."""
         await cls._listen_for_exit_signal()
 
-    def cut(self, reason: str) -> None:
-        """Ends the stream without its end."""
+    def cut(self, reason: str, last: bytes = b"") -> None:
+        """Ends the stream without its end; `last` still goes out if its viewer reads."""
         if self._cut is not None or self._gone:
             return
-        self._cut = reason
+        self._cut, self._last = reason, last
         self._viewers.dropped[reason] += 1
         self.follower.close()
         if self.sending_since is not None and self._task is not None:
@@ -191,6 +197,8 @@ class ViewerResponse(EventSourceResponse):
                     return
         except CursorExpired:
             self.cut("lagged")
+        if self._last and not self._gone:
+            await self._send(send, self._last)
         if not self._gone and self._cut is None:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

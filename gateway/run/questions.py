@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-__all__ = ["APPROVAL_KEY", "Answer", "Claim", "Kind", "Note", "Question"]
+__all__ = ["AGENT_KEY", "APPROVAL_KEY", "Answer", "Claim", "Kind", "Note", "Question"]
 
 # `open`: asked in a run that goes on. `interrupt`: its run has ended with it and is resumed with the answer.
-# `page`: a page is asked to run a tool.
-Kind = Literal["open", "interrupt", "page"]
+# `page`: a page is asked to run a tool. `detach`: the call can move to the background, if somebody wants that.
+Kind = Literal["open", "interrupt", "page", "detach"]
 
-# No tool can use it as a key of its own: those are asked for by `ctx.interrupt`, which checks.
+# No tool can use them as keys of its own: those are asked for by `ctx.interrupt`, which checks. The second one is that
+# of what an agent itself has asked, by no call.
 APPROVAL_KEY = "gateway.approval"
+AGENT_KEY = "gateway.agent"
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 

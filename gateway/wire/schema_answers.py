@@ -58,6 +58,7 @@ class RunRecord(Wire):
     thread_id: str
     parent_run_id: str | None = None
     agent: str = Field(description="`tools` for runs of `/tools/{name}`.")
+    background: bool | None = Field(None, description="True when a call that was detached goes on in it.")
     status: RunStatus
     reason: str | None = Field(None, description="Why it is being stopped, was stopped, or failed.")
     created_at: Time
@@ -229,7 +230,7 @@ class IssuedTicket(Wire):
 class Health(Wire):
     """Whether the gateway lives, and takes new runs."""
 
-    status: Literal["ok", "ready", "draining"]
+    status: Literal["ok", "ready", "draining", "store_unavailable"]
 
 
 ANSWERS: tuple[type[Wire], ...] = (
