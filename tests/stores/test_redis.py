@@ -21,6 +21,7 @@ from gateway.settings import Settings
 from gateway.stores.base import QuestionChanged, StopRequest, Ticket
 from gateway.stores.redis_keys import Keys
 from gateway.stores.redis_store import RedisStore
+from gateway.stores.redis_tail import RunFeed
 from tests.conformance.stores import LONG, Clock, frame, frames, new_run, read, record, rest
 from tests.support.redis import RedisServer, new_prefix, redis_server, shared_redis
 
@@ -338,6 +339,17 @@ async def test_large_events_and_pages_arrive_whole(open_redis: OpenRedis) -> Non
     await writer.flush()
     for cursor in (0, 1, 2, 3, 6, 1_000, len(items) - 1, len(items), len(items) + 5):
         assert await rest(two.follow(KEY, cursor)) == b"".join(items[cursor:])
+
+
+async def test_a_feed_that_missed_something_is_read_in_pages_up_to_what_it_has() -> None:
+    feed = RunFeed(KEY, Keys("any:").run(KEY))
+    feed.open(3, False)
+    feed.take(4, 5, b"".join(frames(4, 5)))
+    feed.take(4, 5, b"".join(frames(4, 5)))
+    assert (feed.log.first, feed.log.last) == (4, 5)
+    feed.take(8, 9, b"".join(frames(8, 9)))
+    assert (feed.log.first, feed.log.last) == (8, 9)
+    assert feed.log.read(8).data == frame(9)
 
 
 # -- servers that cannot be used --
