@@ -169,8 +169,12 @@ class SqliteStore:
         self._open_thread()
         queue = self._subscribers.setdefault(worker, asyncio.Queue())
         self._tail.kick()
-        while True:
-            yield await queue.get()
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            if self._subscribers.get(worker) is queue:  # nobody looks for messages that nobody hears
+                del self._subscribers[worker]
 
     def _tell(self, worker: str | None, message: Message) -> None:
         if worker is not None and (queue := self._subscribers.get(worker)):

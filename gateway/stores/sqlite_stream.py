@@ -27,6 +27,11 @@ __all__ = ["Stored", "Stream"]
 
 logger = logging.getLogger("gateway")
 
+# Of one run in one transaction: the events of the others need not wait for more.
+TAKE_BYTES = 4 * 1024 * 1024
+
+Item = tuple[bytes, int] | RunRecord
+
 ERRORS: dict[str, tuple[type[StoreError], str]] = {
     "superseded": (Fenced, "Another worker has taken this run over."),
     "store": (StoreError, "The store failed, and this run is stored no more."),
@@ -54,6 +59,12 @@ class Stream:
     `held` and `record` are what is known of the run.
     """
 
+    __slots__ = (
+        "_base", "_checked", "_dead", "_deliver", "_enqueue", "_held", "_items", "_loop", "_next", "_on_lost",
+        "_on_trim", "_queued", "_saved", "_size", "_skip", "_stored", "_taken", "_tried", "_waiting", "_written",
+        "last", "lease", "lost", "pending_bytes", "run", "since",
+    )  # fmt: skip
+
     def __init__(
         self,
         lease: Lease,
@@ -71,7 +82,7 @@ class Stream:
         self._loop = asyncio.get_running_loop()
         self._enqueue = enqueue
         self._deliver = deliver
-        self._items: list[tuple[bytes, int] | RunRecord] = []
+        self._items: list[Item] = []
         self._queued = False
         self._written = self._stored = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -80,7 +91,8 @@ class Stream:
         # The thread's. `_taken` is what the next transaction stores, numbered from `_base`, but for the first `_skip`.
         self._held = held
         self._checked = -1
-        self._taken: list[tuple[bytes, int] | RunRecord] = []
+        self._taken: list[Item] = []
+        self._size = 0
         self._base: int | None = None
         self._skip = 0
         self._tried = (0, 0)
@@ -152,7 +164,7 @@ class Stream:
             self._loop.call_soon(callback, reason)
         self._release(self._written)
 
-    def _add(self, item: tuple[bytes, int] | RunRecord) -> None:
+    def _add(self, item: Item) -> None:
         self._written += 1
         self._items.append(item)
         if not self._queued:  # after the item is there: who takes it away from here on is asked again
@@ -167,14 +179,20 @@ class Stream:
 
     # -- the thread's --
 
-    def take(self, now: float) -> None:
-        """Takes what there is, to be stored by the next transaction that succeeds."""
+    def take(self, now: float) -> bool:
+        """Takes what there is, to be stored by the next transaction that succeeds; true when that is not all."""
         self._queued = False  # before the look: whoever adds later sees it, and queues this again
-        count = len(self._items)
         if not self._taken:
-            self.since, self._base, self._skip, self._tried = now, None, 0, (0, 0)
+            self.since, self._base, self._skip, self._tried, self._size = now, None, 0, (0, 0), 0
+        count = 0
+        for item in self._items[:]:
+            if self._size >= TAKE_BYTES:
+                break
+            self._size += _size(item)
+            count += 1
         self._taken += self._items[:count]
         del self._items[:count]
+        return bool(self._items)
 
     def store(self, db: sqlite3.Connection, runs: RunTable, checked: int) -> Stored:
         """Stores what was taken. `checked` is a number that is another one when somebody may have changed the run."""
@@ -225,7 +243,7 @@ class Stream:
     def done(self) -> None:
         """What `store` did is in the file."""
         self._held, self._saved = self._next
-        self._taken = []
+        self._taken, self._size = [], 0
 
     def give_up(self, reason: str) -> Stored:
         """Nothing of it is stored any more: else what comes later would follow on what is missing."""
@@ -233,10 +251,6 @@ class Stream:
         report = self._failed()
         self.done()
         return report
-
-    @property
-    def _size(self) -> int:
-        return sum(len(item[0]) for item in self._taken if isinstance(item, tuple))
 
     def _failed(self) -> Stored:
         self._next = (self._held, None)
@@ -264,3 +278,7 @@ class Stream:
         elif last != self._base:
             return "store_lost"
         return None
+
+
+def _size(item: Item) -> int:
+    return len(item[0]) if isinstance(item, tuple) else 0

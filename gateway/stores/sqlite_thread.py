@@ -150,6 +150,7 @@ class WriterThread:
         """Adds what is waiting; waits for something when there is nothing. False at the end."""
         now = time.monotonic()
         wait = not batch and not self._closing
+        rest: list[Stream] = []
         while wait or (self._queue.qsize() and len(batch) < BATCH_ITEMS):
             try:
                 item = self._queue.get(timeout=max(self._next_sweep - now, 0)) if wait else self._queue.get_nowait()
@@ -162,10 +163,13 @@ class WriterThread:
                 self._closing = True
                 continue
             if isinstance(item, Stream):
-                item.take(now)
+                if item.take(now):
+                    rest.append(item)
             else:
                 item.since = now
             batch[item] = None
+        for stream in rest:  # behind those that have come meanwhile
+            self._queue.put(stream)
         return bool(batch) or not self._closing
 
     def _store(self, batch: dict[Stream | Call, None]) -> None:
@@ -277,15 +281,16 @@ class WriterThread:
     def _swept(self) -> None:
         """Old things leave in small steps, each a transaction of its own."""
         more = False
-        with suppress(sqlite3.Error, OSError, StoreError):
+        try:
             db = self._connection()
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                more = self._sweep(db)
-                db.execute("COMMIT")
-            finally:
-                if not _rolled_back(db):
-                    self._drop()
+            db.execute("BEGIN IMMEDIATE")
+            more = self._sweep(db)
+            db.execute("COMMIT")
+        except Exception as error:
+            if not is_trouble(error):
+                logger.exception("The store failed to forget what is old")
+            if not _rolled_back(self._db):
+                self._drop()
         self._checked += 1
         self._next_sweep = time.monotonic() + (PAUSE if more else self._sweep_seconds)
 

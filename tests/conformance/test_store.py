@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -320,6 +321,27 @@ async def test_a_cancel_at_any_await_of_append_loses_and_doubles_nothing(open_st
         assert await rest(store.follow(lease.key, 0)) == b"".join(frames(1, 9))
         step += 1
     assert step >= 1
+
+
+async def test_a_cancel_at_any_await_of_create_leaves_no_run_that_nobody_holds(open_store: OpenStore) -> None:
+    store = await open_store()
+    step, done = 0, False
+    while not done:
+        outcome = await cancelling(store.create(record(f"run-{step}"), b"fingerprint", "worker-1"), step)
+        done = outcome.done
+        if not done:
+            async with asyncio.timeout(LONG):
+                await _create_in_the_end(store, f"run-{step}")
+        step += 1
+    assert outcome.value.lease is not None
+
+
+async def _create_in_the_end(store: Store, run_id: str) -> None:
+    """A store may need a moment to take a run back."""
+    lease = None
+    while lease is None:
+        with contextlib.suppress(Conflict):
+            lease = (await store.create(record(run_id), b"another", "worker-1")).lease
 
 
 async def _append_all(store: Store, lease: Any) -> None:
