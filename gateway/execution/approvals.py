@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.execution.call import Call
     from gateway.execution.question_desk import QuestionDesk
 
-__all__ = ["REASON", "Edited", "approved_arguments", "edited_by"]
+__all__ = ["REASON", "ApprovalAsked", "Edited", "approved_arguments", "edited_by"]
 
 REASON = "tool_call"
 
@@ -35,6 +35,10 @@ class Edited(BaseException):
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__("The arguments were edited.")
         self.arguments = arguments
+
+
+class ApprovalAsked(Interrupt):
+    """The run ends with the question whether the call may run: the gateway's own interrupt, whatever a tool makes."""
 
 
 async def approved_arguments(
@@ -95,7 +99,7 @@ async def _ask(tool: Tool, call: Call, desk: QuestionDesk | None, arguments: Map
         return await ask_open(call, desk, new_question(call, message, schema, reason=REASON, key=APPROVAL_KEY))
     if call.parent is not None:
         raise NotAvailable(f'"{tool.name}" needs an approval, and a call that is answered with JSON cannot ask.')
-    raise Interrupt(message, schema, REASON, APPROVAL_KEY)
+    raise ApprovalAsked(message, schema, REASON, APPROVAL_KEY)
 
 
 def _refuse_unless_approved(answer: Answer) -> None:

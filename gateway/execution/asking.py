@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "InputResponse",
     "ask_open",
+    "check_interrupt",
     "check_interruptible",
     "check_open",
     "check_schema",
@@ -154,17 +155,24 @@ def _forget(answered: asyncio.Future[Answer]) -> None:
 
 def interrupt(call: Call, message: str, schema: object, reason: str, key: str) -> InputResponse:
     """The earlier answer for `key`, or `Interrupt`."""
-    given: tuple[tuple[str, object], ...] = (("message", message), ("reason", reason), ("key", key))
-    for name, value in given:
-        if not isinstance(value, str) or not value:
-            raise TypeError(f"{name} of an interrupt must be a str that is not empty, not {value!r}.")
-    if key == APPROVAL_KEY:
-        raise ValueError(f"The key {key!r} is the gateway's own.")
-    checked = check_schema(schema)
+    given: Any = schema
+    asked = Interrupt(message, given, reason, key)
+    check_interrupt(asked)
     if (answer := call.answers.get(key)) is not None:
         return response_of(answer)
     check_interruptible(call)
-    raise Interrupt(message, checked, reason, key)
+    raise asked
+
+
+def check_interrupt(asked: Interrupt) -> None:
+    """Raises `TypeError` or `ValueError` for what nobody can be asked; a tool may have made it by hand."""
+    given: tuple[tuple[str, object], ...] = (("message", asked.message), ("reason", asked.reason), ("key", asked.key))
+    for name, value in given:
+        if not isinstance(value, str) or not value:
+            raise TypeError(f"{name} of an interrupt must be a str that is not empty, not {value!r}.")
+    if asked.key == APPROVAL_KEY:
+        raise ValueError(f"The key {asked.key!r} is the gateway's own.")
+    asked.schema = check_schema(asked.schema)
 
 
 def check_interruptible(call: Call) -> None:

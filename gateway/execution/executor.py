@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from gateway.errors import GatewayError, Interrupt, InvalidArguments, NotAvailable, PayloadError, ToolError
 from gateway.execution import outcomes
-from gateway.execution.approvals import Edited, approved_arguments
-from gateway.execution.asking import check_interruptible
+from gateway.execution.approvals import ApprovalAsked, Edited, approved_arguments
+from gateway.execution.asking import check_interrupt, check_interruptible
 from gateway.execution.bodies import Body, TaskBody, WorkBody, settled
 from gateway.execution.call import Call
 from gateway.execution.caller import Caller
@@ -99,12 +99,14 @@ class Executor:
                 return await self._through(call.tool, call, ctx)
             except Edited as edited:
                 call.arguments = edited.arguments
-            except Interrupt:
+            except Interrupt as asked:
                 if call.signal.aborted:
                     return aborted_output(call)
                 try:
                     check_interruptible(call)
-                except NotAvailable as error:  # a tool raised it on its own
+                    if not isinstance(asked, ApprovalAsked):
+                        check_interrupt(asked)
+                except (NotAvailable, TypeError, ValueError) as error:  # a tool raised it on its own
                     return outcomes.error_of(error)
                 raise
 

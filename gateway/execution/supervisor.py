@@ -253,13 +253,19 @@ class Supervisor:
         if run.machine.over:
             return
         if run.lease is not None and not run.signal.aborted:
-            for question in run.questions:
-                await self.store.ask(run.lease, question)
-            if run.signal.aborted:  # in the meantime: nobody will resume it
-                for question in run.questions:
-                    await self.questions.withdraw(run.key, question.interrupt_id)
+            await self._ask(run, run.lease)
         self._settle_parked(run)
         run.end(result)
+
+    async def _ask(self, run: LiveRun, lease: Lease) -> None:
+        """Puts its questions into the store, but for those whose call, or run, was stopped in the meantime."""
+        asked = run.questions
+        for question in asked:
+            await self.store.ask(lease, question)
+        while stopped := asked if run.signal.aborted else [each for each in asked if each not in run.questions]:
+            asked = [each for each in asked if each not in stopped]
+            for question in stopped:
+                await self.questions.withdraw(run.key, question.interrupt_id)
 
     def _settle_parked(self, run: LiveRun) -> None:
         """A run that was stopped is not resumed: also its calls that have asked get their results."""
@@ -319,7 +325,9 @@ class Supervisor:
         if request.call_id is None:
             if run.stop(request.reason, request.message):
                 audit.info("run %s stopped: reason=%s tools=%s %s", run.key.label, request.reason, _tools(run), run.who)
-        elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
+        elif (call := run.calls.get(request.call_id)) is not None and call.parked and not run.machine.over:
+            call.finish(aborted_output(call, request.reason))
+        elif call is not None and not call.closed:
             call.signal.abort(request.reason)
 
     async def _listen(self) -> None:

@@ -252,11 +252,13 @@ class Routes:
         if call is None:
             raise unknown("call")
         stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
-        if record.over or call.ended_at is not None:
+        # One that is `interrupted` in a run that goes on has its result already, or has asked and waits for the end.
+        if record.over or (call.ended_at is not None and call.status != "interrupted"):
             return JSON(record.to_wire())
         stopped = StopRequest(record.key, "user", stop.reason, call.call_id)
         record = await self._engine.supervisor.stop(stopped) or record
-        return JSON(record.to_wire(), status_code=202)
+        ended_before = call.ended_at is not None and record.call(call.call_id) == call
+        return JSON(record.to_wire(), status_code=200 if ended_before else 202)
 
     # -- detach --
 

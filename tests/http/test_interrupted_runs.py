@@ -196,6 +196,40 @@ async def test_stop_while_one_call_is_parked_and_another_runs_cancels_both() -> 
     assert [e["toolCallId"] for e in events if e["type"] == "TOOL_CALL_RESULT"].count("c1") == 1
 
 
+async def test_stop_of_a_parked_call_alone_cancels_it_and_the_run_goes_on_without_its_question() -> None:
+    gates = Gates()
+    messages = ask(("c1", "decides", {}), ("c2", "waits", {"name": "go"}))
+    async with serving(decides, waits, context=gates) as site:
+        stream = Reader(await site.open("/agents/tools", agent_body(messages), ME))
+        await stream.until("came")
+        assert (await site.client.post("/runs/r/tool-calls/c1/stop", headers=ME)).status_code == 202
+        assert text_of((await stream.until("tool.result"))["value"]) == CANCELLED
+        assert (await site.client.post("/runs/r/tool-calls/c1/stop", headers=ME)).status_code == 200
+        gates["go"].set()
+        events = await stream.rest()
+        record = await record_of(site)
+    assert text_of(result_of(events, "c1")) == CANCELLED
+    assert events[-1]["outcome"] == {"type": "success"}
+    assert [call["status"] for call in record["toolCalls"]] == ["cancelled", "completed"]
+
+
+async def test_what_a_stopped_call_has_asked_need_not_be_answered_by_a_resume() -> None:
+    gates = Gates()
+    messages = ask(("c1", "decides", {}), ("c2", "waits", {"name": "go"}), ("c3", "decides", {"question": "Three?"}))
+    async with serving(decides, waits, context=gates) as site:
+        stream = Reader(await site.open("/agents/tools", agent_body(messages, runId="r1"), ME))
+        await stream.until("came")
+        assert (await site.client.post("/runs/r1/tool-calls/c1/stop", headers=ME)).status_code == 202
+        gates["go"].set()
+        first = await stream.rest()
+        assert [item["message"] for item in interrupts_of(first)] == ["Three?"]
+        assert await open_in_thread(site) == [("r1", "Three?")]
+        body = agent_body(messages, runId="r2", resume=[resolve(interrupts_of(first)[0], 3)])
+        second = await post(site, "/agents/tools", body)
+    assert set(results_of(second)) == {"c3"}
+    assert gave(second, "c3")["payload"] == 3
+
+
 async def test_a_parked_call_is_interrupted_when_the_time_of_its_run_is_up() -> None:
     messages = ask(("c1", "decides", {}), ("c2", "waits", {}))
     async with serving(decides, waits, context=Gates(), run_timeout=0.2) as site:

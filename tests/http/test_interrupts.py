@@ -416,6 +416,29 @@ async def test_an_interrupt_that_is_none_raises_in_the_tool_and_nobody_is_asked(
         assert text_of(result_of(await post(site, "/tools/asks_wrongly", {"toolCallId": "c"}))) == "raised"
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        Interrupt("q", {"type": "nonsense"}),
+        Interrupt("q", key="gateway.approval"),
+        Interrupt("q", ["a"]),  # type: ignore[arg-type]
+        Interrupt(5),  # type: ignore[arg-type]
+        Interrupt("q", key=5),  # type: ignore[arg-type]
+    ],
+    ids=["schema", "key", "list", "message", "number"],
+)
+async def test_an_interrupt_made_by_hand_that_is_none_fails_the_call(made: Interrupt) -> None:
+    @tool
+    async def raises(ctx: ToolContext) -> None:
+        """Raises an interrupt that cannot be asked."""
+        raise made
+
+    async with serving(raises) as site:
+        events = await post(site, "/tools/raises", {"toolCallId": "c"})
+    assert result_of(events)["status"] == "failed"
+    assert events[-1]["outcome"] == {"type": "success"}
+
+
 @pytest.mark.parametrize("how", ["asks", "by hand"])
 async def test_a_nested_call_cannot_interrupt(how: str) -> None:
     @tool
