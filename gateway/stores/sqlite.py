@@ -50,6 +50,9 @@ from gateway.stores.values import load
 
 __all__ = ["SqliteStore"]
 
+# Seconds beyond `store_timeout`, after which the writing thread must have answered, or has ended just before.
+LAST_WAIT = 5.0
+
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -189,7 +192,10 @@ class SqliteStore:
         """`renew` for a thread that is not the loop's; the loop need not run meanwhile."""
         future: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._open_thread().put(Call(partial(self._leases.renew, worker=worker), future))
-        future.result()
+        try:
+            future.result(self._settings.store_timeout + LAST_WAIT)
+        except TimeoutError:
+            raise StoreError("The store did not answer.") from None
 
     async def retire(self, worker: str) -> None:
         await self._write(partial(self._leases.retire, worker=worker))

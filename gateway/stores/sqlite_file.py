@@ -74,7 +74,7 @@ class StoreFile:
     """One database file; `opened` counts how often it was opened anew because another file had taken its place."""
 
     def __init__(self, path: Path, timeout: float) -> None:
-        self.path = path
+        self.path = path.absolute()  # whatever becomes of the working directory
         self._busy = min(BUSY_SECONDS, timeout / 4)
         self.opened = 0
         self._identity: tuple[int, int] | None = None

@@ -144,7 +144,16 @@ class WriterThread:
                 self._store(batch)
         if self._db is not None:
             self._db.close()
+        self._refuse_rest()
         self._on_loop(_settle, self._ended)
+
+    def _refuse_rest(self) -> None:
+        """Whatever another thread has asked for in the last moment."""
+        while self._queue.qsize():
+            item = self._queue.get_nowait()
+            if isinstance(item, Call):
+                item.error = StoreError("The store is closed.")
+                self._deliver([], [item])
 
     def _gather(self, batch: dict[Stream | Call, None]) -> bool:
         """Adds what is waiting; waits for something when there is nothing. False at the end."""

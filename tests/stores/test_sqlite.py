@@ -7,6 +7,7 @@ import random
 import threading
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -227,25 +228,28 @@ async def test_a_run_that_nobody_follows_holds_no_events_in_memory(path: Path) -
 
 
 async def test_nothing_is_polled_while_nobody_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[bool] = []
-    look = sqlite_tail.Tail._look
+    waits: list[float | None] = []
 
-    def counted(self: sqlite_tail.Tail, kicked: bool) -> None:
-        looks.append(kicked)
-        look(self, kicked)
+    class Kicks(SimpleQueue[bool]):
+        def get(self, block: bool = True, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().get(block, timeout)
 
-    monkeypatch.setattr(sqlite_tail.Tail, "_look", counted)
+    monkeypatch.setattr(sqlite_tail, "SimpleQueue", Kicks)
     async with opened(path) as store, opened(path) as other:
         await new_run(other)
-        follower = store.follow(KEY, 0)
-        reading = asyncio.create_task(rest(follower))
-        await until(lambda: len(looks) > 5)
-        follower.close()
-        assert await reading == b""
-        await asyncio.sleep(sqlite_tail.POLL_SECONDS * 3)
-        count = len(looks)
-        await asyncio.sleep(sqlite_tail.POLL_SECONDS * 10)
-        assert len(looks) == count
+        for _ in range(2):
+            follower = store.follow(KEY, 0)
+            reading = asyncio.create_task(rest(follower))
+            await until(lambda: waits[-3:] == [sqlite_tail.POLL_SECONDS] * 3)
+            follower.close()
+            assert await reading == b""
+            await until(lambda: waits[-1] is None)
+        messages = store.messages("worker-1")
+        hearing = asyncio.ensure_future(anext(messages))
+        await until(lambda: waits[-1] is not None)
+        hearing.cancel()
+        await until(lambda: waits[-1] is None)
 
 
 # -- several workers: here two stores on one file, in test_sqlite_processes two processes --
