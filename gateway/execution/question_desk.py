@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,6 +48,16 @@ class QuestionDesk:
         """Nobody waits any more: later answers are refused. `key` is where the question is now."""
         if self._listeners.pop(interrupt_id, None) is not None:
             self._spawn(self.withdraw(key, interrupt_id), name=f"close {interrupt_id}")
+
+    async def leave(self, lease: Lease, wanted: Callable[[], Sequence[Question]]) -> None:
+        """Keeps the questions that a run ends with; what is not wanted any more by then, after a Stop, is closed."""
+        asked = list(wanted())
+        for question in asked:
+            await self.store.ask(lease, question)
+        while stopped := [question for question in asked if question not in wanted()]:
+            asked = [question for question in asked if question not in stopped]
+            for question in stopped:
+                await self.withdraw(lease.key, question.interrupt_id)
 
     async def withdraw(self, key: RunKey, interrupt_id: str) -> None:
         """Closes a question, unless it has its answer."""

@@ -253,19 +253,9 @@ class Supervisor:
         if run.machine.over:
             return
         if run.lease is not None and not run.signal.aborted:
-            await self._ask(run, run.lease)
+            await self.questions.leave(run.lease, lambda: [] if run.signal.aborted else run.questions)
         self._settle_parked(run)
         run.end(result)
-
-    async def _ask(self, run: LiveRun, lease: Lease) -> None:
-        """Puts its questions into the store, but for those whose call, or run, was stopped in the meantime."""
-        asked = run.questions
-        for question in asked:
-            await self.store.ask(lease, question)
-        while stopped := asked if run.signal.aborted else [each for each in asked if each not in run.questions]:
-            asked = [each for each in asked if each not in stopped]
-            for question in stopped:
-                await self.questions.withdraw(run.key, question.interrupt_id)
 
     def _settle_parked(self, run: LiveRun) -> None:
         """A run that was stopped is not resumed: also its calls that have asked get their results."""
