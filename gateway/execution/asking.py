@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.errors import AbortError, Interrupt, NotAvailable
 from gateway.execution.waiting import begin_wait, end_wait, tell_wait
-from gateway.run.questions import APPROVAL_KEY, Answer, Question
+from gateway.run.questions import AGENT_KEY, APPROVAL_KEY, Answer, Question
 from gateway.wire.json_schema import check_schema
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def check_interrupt(asked: Interrupt) -> None:
     for name, value in given:
         if not isinstance(value, str) or not value:
             raise TypeError(f"{name} of an interrupt must be a str that is not empty, not {value!r}.")
-    if asked.key == APPROVAL_KEY:
+    if asked.key in (APPROVAL_KEY, AGENT_KEY):
         raise ValueError(f"The key {asked.key!r} is the gateway's own.")
     asked.schema = check_schema(asked.schema)
 

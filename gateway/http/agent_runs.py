@@ -1,4 +1,4 @@
-"""The built-in agent `tools`: it runs the calls that the last assistant message left unanswered."""
+"""Runs of agents: of the built-in one, which runs calls that the last assistant message left unanswered, and others."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ag_ui.core import AssistantMessage, RunAgentInput
 from starlette.requests import Request
 
 from gateway.errors import NotFound, RequestError
 from gateway.execution import outcomes
+from gateway.execution.agent_job import AgentJob
+from gateway.execution.agents import TOOLS_AGENT
 from gateway.execution.call import Call
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
 from gateway.execution.outcomes import ToolOutput
 from gateway.execution.page_tools import PageTool
 from gateway.execution.session_tools import SessionTools
-from gateway.execution.supervisor import RunSpec
+from gateway.execution.spec import Job, RunSpec
 from gateway.http.engine import Engine
 from gateway.http.requests import read_body
 from gateway.http.responses import REQUEST_ID
@@ -30,28 +33,31 @@ from gateway.wire.agent_input import AgentInput, PendingCall, parse_agent_input
 from gateway.wire.codec import decode, encode
 from gateway.wire.inputs import fingerprint
 
-__all__ = ["TOOLS_AGENT", "agent_spec"]
-
-TOOLS_AGENT = "tools"
+__all__ = ["agent_spec"]
 
 
 async def agent_spec(engine: Engine, request: Request) -> RunSpec:
     """The run that a `POST /agents/{agent}` asks for; refusals come before anything has started."""
     identity = identify(request)
     agent = request.path_params["agent"]
-    if agent != TOOLS_AGENT:
+    local = engine.agents.get(agent)
+    if local is None and agent != TOOLS_AGENT:
         raise NotFound(f"No agent {agent!r}.", code="agent_not_found")
     agent_input = parse_agent_input(await read_body(request, engine.settings.max_input_bytes))
     key = run_key(request, identity, agent_input.input.run_id)
     tools = await engine.session_tools(identity)
     resume = None
     if agent_input.resume and await engine.store.get(key) is None:  # a run that is kept has its answers
-        resume = await resumed(engine, key.owner, key.run_id, agent_input.input.thread_id, agent_input.resume, tools)
-    calls = _calls_of(agent_input, tools, resume)
-    if not calls.anything and not agent_input.resume:
+        thread_id = agent_input.input.thread_id
+        resume = await resumed(engine, key.owner, key.run_id, thread_id, agent_input.resume, tools, agent=agent)
+    calls = _calls_of(agent_input, tools, resume) if local is None else _calls_again(agent_input, resume)
+    if local is None and not calls.anything and not agent_input.resume:
         message = "messages: the last assistant message has no unanswered tool call for agent `tools` to run."
         raise RequestError(message, details=[{"field": "messages", "message": "no unanswered tool call"}])
     who = caller(request, identity, request.scope[REQUEST_ID], **_metadata(agent_input))
+    job: Job = CallsJob(who, parallel=engine.settings.parallel_tool_calls)
+    if local is not None:
+        job = AgentJob(local, _sent(agent_input, resume), who, engine.store)
     return RunSpec(
         key=key,
         thread_id=agent_input.input.thread_id,
@@ -59,7 +65,7 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
         fingerprint=fingerprint(f"agents/{agent}", agent_input.parsed),
         caller=who,
         prepare=calls.prepare,
-        job=CallsJob(who, parallel=engine.settings.parallel_tool_calls),
+        job=job,
         context=partial(engine.context_for, request),
         parent_run_id=agent_input.input.parent_run_id,
         on_disconnect=agent_input.props.on_disconnect,
@@ -73,13 +79,14 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
 
 @dataclass(slots=True)
 class _Calls:
-    """What a request asks agent `tools` to do: calls to run, calls of a page, calls that stay the frontend's."""
+    """What a request asks for: calls to run, calls of a page, calls that stay the frontend's; perhaps an agent."""
 
     pending: list[PendingCall]
     on_page: frozenset[str]
     passed: list[str]
     resume: Resumed | None
     again: list[Question]
+    streaming: bool = False
 
     @property
     def anything(self) -> bool:
@@ -105,6 +112,7 @@ class _Calls:
             # The request does not have it, but who follows the conversation does.
             self._register(run, Call(run, question.call_id, question.tool_name, None, {}, held=True))
         run.pending_call_ids = self.passed
+        run.streaming = self.streaming
 
     def _register(self, run: LiveRun, call: Call) -> None:
         run.machine.set_call(CallRecord(call.call_id, call.tool_name))
@@ -127,6 +135,28 @@ def _calls_of(agent_input: AgentInput, tools: SessionTools, resume: Resumed | No
         return _Calls(pending, frozenset(theirs), [], resume, again)
     passed = [call.call_id for call in pending if call.tool_name in theirs]
     return _Calls([call for call in pending if call.call_id not in passed], frozenset(), passed, resume, again)
+
+
+def _calls_again(agent_input: AgentInput, resume: Resumed | None) -> _Calls:
+    """What comes before an agent: the calls of the run that it resumes, each with its answer."""
+    answered = {} if resume is None else resume.answered
+    known: dict[str, PendingCall] = {}
+    for message in agent_input.input.messages if answered else ():
+        for call in (message.tool_calls if isinstance(message, AssistantMessage) else None) or ():
+            if (question := answered.get(call.id)) is not None:  # with the arguments that it was asked about
+                known[call.id] = PendingCall(call.id, question.tool_name, "", message.id, held=True)
+    again = [question for call_id, question in answered.items() if call_id not in known]
+    return _Calls(list(known.values()), frozenset(), [], resume, again, streaming=True)
+
+
+def _sent(agent_input: AgentInput, resume: Resumed | None) -> RunAgentInput:
+    """What an agent is sent: the request without what was for the gateway."""
+    given = agent_input.input
+    own = frozenset() if resume is None else resume.own
+    changes: dict[str, Any] = {"resume": [entry for entry in given.resume or () if entry.interrupt_id in own] or None}
+    if isinstance(given.forwarded_props, dict):
+        changes["forwarded_props"] = {name: value for name, value in given.forwarded_props.items() if name != "gateway"}
+    return given.model_copy(update=changes)
 
 
 def _pending_calls(agent_input: AgentInput, resume: Resumed | None) -> list[PendingCall]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, Unauthenticated
+from gateway.execution.agents import AgentFunction, Agents
 from gateway.execution.caller import AuthContext
 from gateway.execution.middleware import Middleware, ToolCall
 from gateway.execution.outcomes import ToolOutput
@@ -45,18 +46,22 @@ logger = logging.getLogger("gateway")
 class Gateway:
     """Runs tools for browsers: an ASGI application to serve or to mount, no lifespan needed.
 
-    `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `context` is what
-    tools see as `ctx.context`: a value, a callable of the starting connection (None for a call without one), or an
-    async context manager that is entered for the run's life; `middleware` is around every call; `authenticate` says
+    `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `agents` are async
+    generators by name, `async def agent(input, ctx)`, that get a `RunAgentInput` and yield AG-UI events (models of
+    `ag_ui.core`, or dicts in wire names), and whose `ctx` calls these tools; `context` is what tools and agents see as
+    `ctx.context`: a value, a callable of the starting connection (None for a call without one), or an async context
+    manager that is entered for the run's life; `middleware` is around every call; `authenticate` says
     who calls, and without it only this machine is served. Every other keyword is a field of `Settings`, read at
-    start-up: it beats the environment and is beaten by the command line. Raises `TypeError` for an unknown keyword,
-    `ValueError` for two tools of one name. Source: contract 1 and 2.
+    start-up: it beats the environment and is beaten by the command line. Raises `TypeError` for an unknown keyword and
+    for what is no agent, `ValueError` for two tools of one name, and for an agent with a name like no tool's, or with
+    that of the built-in agent, `tools`. Source: contract 1, 2 and 6.
     """
 
     def __init__(
         self,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         *,
+        agents: Mapping[str, AgentFunction] | None = None,
         context: Any = None,
         middleware: Iterable[Middleware] = (),
         authenticate: Authenticate | None = None,
@@ -66,6 +71,7 @@ class Gateway:
         if unknown:
             raise TypeError(f"Gateway has no setting {', '.join(unknown)}.")
         self.tools = Registry(tools)
+        self._agents = Agents(agents)
         self._context = context
         self._middleware = list(middleware)
         self._authenticate = authenticate
@@ -123,7 +129,7 @@ class Gateway:
         """Opens store and supervisor; a lifespan or the first request does it, and once is enough."""
         async with self._starting:
             if self._engine is None:
-                engine = Engine(Settings(**self._options), self.tools, self._context, self._middleware)
+                engine = Engine(Settings(**self._options), self.tools, self._context, self._middleware, self._agents)
                 await engine.open()
                 routes = Routes(engine).table()
                 if engine.settings.page:

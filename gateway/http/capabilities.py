@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from gateway.execution.agents import TOOLS_AGENT, LocalAgent
 from gateway.execution.session_tools import SessionTools
 from gateway.settings import Settings
 
-__all__ = ["agent_item", "capabilities"]
+__all__ = ["agent_items", "capabilities"]
+
+TOOLS_DESCRIPTION = "Runs the tool calls that the last assistant message left unanswered."
 
 
-def agent_item(name: str) -> dict[str, Any]:
-    """One entry of `GET /agents`."""
-    return {"name": name, "description": "Runs the tool calls that the last assistant message left unanswered."}
+def agent_items(agents: Iterable[LocalAgent]) -> list[dict[str, Any]]:
+    """The items of `GET /agents`; the built-in agent first."""
+    built_in = {"name": TOOLS_AGENT, "description": TOOLS_DESCRIPTION}
+    return [built_in, *({"name": agent.name, "description": agent.description} for agent in agents)]
 
 
-def capabilities(settings: Settings, tools: SessionTools) -> dict[str, Any]:
-    """`AgentCapabilities` of the official protocol, for the built-in agent and for the gateway as a whole."""
+def capabilities(settings: Settings, tools: SessionTools, agent: str = TOOLS_AGENT) -> dict[str, Any]:
+    """`AgentCapabilities` of the official protocol, for an agent, and for the gateway as a whole."""
     execution: dict[str, Any] = {"codeExecution": False}
     if settings.run_timeout:
         execution["maxExecutionTime"] = round(settings.run_timeout * 1000)
     return {
-        "identity": {"name": "tools", "type": "agui-gateway", "provider": "agui-gateway"},
+        "identity": {"name": agent, "type": "agui-gateway", "provider": "agui-gateway"},
         "transport": {"streaming": True, "resumable": True, "websocket": False, "httpBinary": False},
         "tools": {
             "supported": True,

@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.errors import Conflict, InterruptExpired, InvalidArguments, NotFound, RequestError
 from gateway.execution import outcomes
+from gateway.execution.agents import TOOLS_AGENT
 from gateway.execution.approvals import edited_by
 from gateway.execution.call import Call
 from gateway.execution.outcomes import ToolOutput
@@ -21,7 +22,7 @@ from gateway.execution.resuming import resume_call
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.spec import Resumption
 from gateway.http.engine import Engine
-from gateway.run.questions import APPROVAL_KEY, Answer, Question
+from gateway.run.questions import AGENT_KEY, APPROVAL_KEY, Answer, Question
 from gateway.run.records import RunKey, RunRecord
 from gateway.wire.agent_input import PendingCall
 from gateway.wire.inputs import ResumeEntry
@@ -32,12 +33,16 @@ __all__ = ["Resumed", "checked_payload", "resumed"]
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a resume comes to: the run it goes on from, its questions by call, and the change in the store."""
+    """What a resume comes to: the run it goes on from, its questions by call, and the change in the store.
+
+    `own` are the questions that its agent has asked by itself.
+    """
 
     record: RunRecord
     answered: Mapping[str, Question]
     answers: Resumption
     refused: Mapping[str, ToolOutput]
+    own: frozenset[str] = frozenset()
 
     def as_asked(self, call: PendingCall) -> PendingCall:
         """The call of a request; one that has asked is of the tool that did."""
@@ -57,13 +62,17 @@ async def resumed(
     thread_id: str | None,
     entries: Sequence[ResumeEntry],
     tools: SessionTools,
+    *,
+    agent: str = TOOLS_AGENT,
 ) -> Resumed:
-    """Checks a `resume` of the run that is to be `run_id`.
+    """Checks a `resume` of the run of `agent` that is to be `run_id`.
 
     `NotFound` for a question that is not the caller's, `RequestError` when an open one is not named, `Conflict`,
     `InterruptExpired` and `InvalidArguments` for an answer that comes too late or does not fit.
     """
     key, record = await _interrupted_run(engine, owner, thread_id, entries)
+    if record.agent != agent:
+        raise _unknown(0)
     asked = {q.interrupt_id: q for q in await engine.store.questions(key) if q.kind == "interrupt"}
     named = {entry.interrupt_id for entry in entries}
     _check_complete([q for q in asked.values() if q.open and q.interrupt_id not in named])
@@ -83,7 +92,9 @@ async def resumed(
                 await _check_answer(entry, question, tools)
             changes.append((question, new))
             answered[question.call_id] = new
-    return Resumed(record, answered, Resumption(key, tuple(changes)), refused)
+    of_calls = {call_id: question for call_id, question in answered.items() if question.key != AGENT_KEY}
+    own = frozenset(question.interrupt_id for question in answered.values() if question.key == AGENT_KEY)
+    return Resumed(record, of_calls, Resumption(key, tuple(changes)), refused, own)
 
 
 async def _interrupted_run(
@@ -91,10 +102,10 @@ async def _interrupted_run(
 ) -> tuple[RunKey, RunRecord]:
     keys = set()
     for index, entry in enumerate(entries):
-        found = await engine.store.find_question(entry.interrupt_id)
-        if found is None or found[0].owner != owner or found[1].kind != "interrupt":
+        found = await _place_of(engine, owner, thread_id, entry.interrupt_id)
+        if found is None:
             raise _unknown(index)
-        keys.add(found[0])
+        keys.add(found)
     if len(keys) != 1:
         message = "resume: these questions belong to different runs; resume one at a time."
         raise RequestError(message, details=[{"field": "resume", "message": "questions of different runs"}])
@@ -103,6 +114,21 @@ async def _interrupted_run(
     if record is None or thread_id not in (None, record.thread_id):
         raise _unknown(0)
     return key, record
+
+
+async def _place_of(engine: Engine, owner: str | None, thread_id: str | None, interrupt_id: str) -> RunKey | None:
+    """The run that has asked this of the caller, in this conversation if there is one."""
+    found = await engine.store.find_question(interrupt_id)
+    known = found[0] if found is not None and found[0].owner == owner and found[1].kind == "interrupt" else None
+    record = None if known is None else await engine.store.get(known)
+    if owner is None or thread_id is None or (record is not None and record.thread_id == thread_id):
+        return known
+    # An agent's own ids may be there in several conversations; in one of them the newest counts.
+    runs = await engine.store.list_runs(owner, thread_id=thread_id, status="interrupted")
+    for run in runs.items:
+        if run.outcome is not None and interrupt_id in [asked["id"] for asked in run.outcome["interrupts"]]:
+            return run.key
+    return known
 
 
 def _unknown(index: int) -> NotFound:

@@ -86,9 +86,8 @@ async def messages_of(engine: Engine, runs: list[RunRecord]) -> list[dict[str, A
             events: list[Any] = [decode(match[1]) for match in _FRAME.finditer(data)]
             fold.feed(events)
     if runs and (owner := runs[0].key.owner) is not None:
-        told = {message["id"] for message in fold.messages}
-        notes = await engine.store.notes(owner, runs[0].thread_id)
-        fold.add(note_message(note) for note in notes if note.message_id not in told)
+        # Where a run has told one, it stays; a client may have had it already, to which the telling was added.
+        fold.add(note_message(note) for note in await engine.store.notes(owner, runs[0].thread_id))
     return fold.messages
 
 

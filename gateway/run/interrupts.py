@@ -13,7 +13,7 @@ from gateway.run.records import iso
 from gateway.wire.canonical import sha256_of
 from gateway.wire.codec import decode, encode
 
-__all__ = ["approval_schema", "interrupt_wire"]
+__all__ = ["approval_schema", "bound", "interrupt_wire"]
 
 BINDING = "tanstack:interruptBinding"
 
@@ -28,22 +28,24 @@ def interrupt_wire(question: Question, run_id: str) -> dict[str, Any]:
     if question.message is not None:
         wire["message"] = question.message
     wire["toolCallId"] = question.call_id
-    binding = {
-        "v": 1,
-        "kind": "generic",
-        "interruptId": question.interrupt_id,
-        "interruptedRunId": run_id,
-        "generation": 0,
-    }
     if question.response_schema is not None:
-        # As the client will have it, for it computes the hash anew and answers nothing where the two differ.
-        wire["responseSchema"] = decode(encode(question.response_schema))
-        binding["responseSchemaHash"] = sha256_of(wire["responseSchema"])
+        wire["responseSchema"] = question.response_schema
     if question.expires_at is not None:
         wire["expiresAt"] = iso(question.expires_at)
     own = {"input": dict(question.arguments)} if question.key == APPROVAL_KEY else {"key": question.key}
-    wire["metadata"] = {"toolName": question.tool_name, **own, BINDING: binding}
-    return wire
+    return bound({**wire, "metadata": {"toolName": question.tool_name, **own}}, run_id)
+
+
+def bound(wire: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+    """An interrupt of run `run_id` with its binding."""
+    binding = {"v": 1, "kind": "generic", "interruptId": wire["id"], "interruptedRunId": run_id, "generation": 0}
+    shown = dict(wire)
+    if "responseSchema" in wire:
+        # As the client will have it, for it computes the hash anew and answers nothing where the two differ.
+        shown["responseSchema"] = decode(encode(wire["responseSchema"]))
+        binding["responseSchemaHash"] = sha256_of(shown["responseSchema"])
+    shown["metadata"] = {**(wire.get("metadata") or {}), BINDING: binding}
+    return shown
 
 
 def approval_schema(arguments: Mapping[str, Any]) -> dict[str, Any]:

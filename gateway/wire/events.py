@@ -21,6 +21,7 @@ __all__ = [
     "run_error",
     "run_finished",
     "run_started",
+    "text_message",
     "tool_call_args",
     "tool_call_end",
     "tool_call_result",
@@ -67,6 +68,15 @@ def run_error(now: int, thread_id: str, run_id: str, code: str, message: str) ->
         "code": code,
         "metadata": {"tanstack": {"runId": run_id, "threadId": thread_id}},
     }
+
+
+def text_message(now: int, message_id: str, text: str) -> list[Event]:
+    """A whole message of the assistant."""
+    return [
+        {"type": "TEXT_MESSAGE_START", "timestamp": now, "messageId": message_id, "role": "assistant"},
+        {"type": "TEXT_MESSAGE_CONTENT", "timestamp": now, "messageId": message_id, "delta": text},
+        {"type": "TEXT_MESSAGE_END", "timestamp": now, "messageId": message_id},
+    ]
 
 
 def tool_call_start(now: int, call_id: str, tool_name: str, parent_message_id: str | None = None) -> Event:

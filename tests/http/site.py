@@ -154,11 +154,20 @@ def request(path: str, body: Any, headers: Mapping[str, str]) -> bytes:
 
 
 @asynccontextmanager
-async def serving(*tools: Any, context: Any = None, authenticate: Any = None, **options: Any) -> AsyncIterator[Site]:
-    """A gateway with these tools behind a real server; afterwards no task, connection or viewer of it is left."""
-    gateway = Gateway(
-        tools, context=context, authenticate=authenticate, **{"stop_grace": 0.3, "drain_timeout": 0, **options}
-    )
+async def serving(
+    *tools: Any,
+    agents: Any = None,
+    context: Any = None,
+    authenticate: Any = None,
+    beside_others: bool = False,
+    **options: Any,
+) -> AsyncIterator[Site]:
+    """A gateway with these tools behind a real server; afterwards no task, connection or viewer of it is left.
+
+    `beside_others`: the tasks of other gateways on this loop come and go, so they are not looked at.
+    """
+    options = {"stop_grace": 0.3, "drain_timeout": 0, **options}
+    gateway = Gateway(tools, agents=agents, context=context, authenticate=authenticate, **options)
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     port = listener.getsockname()[1]
@@ -182,4 +191,5 @@ async def serving(*tools: Any, context: Any = None, authenticate: Any = None, **
         listener.close()
     assert not len(engine.viewers)
     assert not engine.supervisor.active
-    await quiet(lambda: tasks() <= before)
+    if not beside_others:
+        await quiet(lambda: tasks() <= before)

@@ -1,0 +1,132 @@
+"""Runs whose worker has died: taken over and brought to their end (contract 7).
+
+Nothing of them is executed again. Their open calls get results, what their streams have open is closed, and each ends
+with the one terminal event that is due.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from time import time
+from typing import Any
+
+from gateway.errors import Fenced, StoreError
+from gateway.execution import outcomes
+from gateway.execution.detaching import lost_note
+from gateway.execution.ending import ENDINGS
+from gateway.execution.outcomes import ToolOutput
+from gateway.execution.results import result_fields
+from gateway.run.questions import Note
+from gateway.run.records import CallRecord, RunKey, RunRecord
+from gateway.run.state import RunMachine, State
+from gateway.stores.base import Store
+from gateway.wire import events
+from gateway.wire.codec import decode, encode
+
+__all__ = ["recover", "recover_orphans"]
+
+logger = logging.getLogger("gateway")
+audit = logging.getLogger("gateway.runs")
+
+WHAT_ENDED = "the death of its worker"
+
+
+async def recover_orphans(store: Store, worker: str) -> None:
+    """Recovers every run whose worker has died; what the store does not do now is left for the next time."""
+    for key in await store.orphans():
+        try:
+            record = await recover(store, key, worker)
+        except StoreError:
+            logger.warning("Run %s could not be recovered yet", key.label, exc_info=True)
+        else:
+            if record is not None:
+                audit.info("run %s recovered: status=%s", key.label, record.status)
+
+
+async def recover(store: Store, key: RunKey, worker: str) -> RunRecord | None:
+    """Ends an orphaned run in the place of the worker that has died; returns its record.
+
+    None when there is nothing to do: it is no orphan any more, or another worker is doing it. Raises `StoreError`;
+    then, or when this worker dies on the way, it can be done again.
+    """
+    lease = await store.take_over(key, worker, orphaned=True)
+    record = None if lease is None else await store.get(key)
+    if lease is None or record is None or record.over:
+        return None
+    await _leave_note(store, record)
+    frames, ended = _end(record, await _untold(store, record), time())
+    try:
+        # In one piece: another worker that takes it over from this one finds all of it, or nothing.
+        await store.append(lease, record.last_event_id + 1, frames, ended)
+    except Fenced:
+        return None
+    return ended
+
+
+async def _leave_note(store: Store, record: RunRecord) -> None:
+    """Before the end of the run, as for one that ends by itself; there is one note of a job, whoever leaves it."""
+    if record.background and record.key.owner is not None:
+        for call in record.calls:
+            note = Note(record.key.run_id, call.call_id, lost_note(call.call_id), time())
+            await store.add_note(record.key.owner, record.thread_id, note)
+
+
+async def _untold(store: Store, record: RunRecord) -> list[Note]:
+    """The notes that were the run's to tell, if it died in between: no other run will."""
+    owner, run_id = record.key
+    if owner is None:
+        return []
+    taken = [note for note in await store.notes(owner, record.thread_id) if note.delivered_to == run_id]
+    if not taken:
+        return []
+    history: Any = [] if record.messages is None else decode(record.messages)
+    held = {message["id"] for message in history}
+    log = await _log_of(store, record)
+    return [note for note in taken if note.message_id not in held and encode(note.message_id) not in log]
+
+
+async def _log_of(store: Store, record: RunRecord) -> bytes:
+    bounds = await store.bounds(record.key)
+    if bounds is None or bounds.first > bounds.last:
+        return b""
+    follower = store.follow(record.key, bounds.first - 1)
+    pieces = []
+    async for data in follower:
+        pieces.append(data)
+        if follower.cursor >= bounds.last:
+            break
+    follower.close()
+    return b"".join(pieces)
+
+
+def _end(record: RunRecord, notes: list[Note], now: float) -> tuple[list[bytes], RunRecord]:
+    """The events that are missing, and the record of the run that is over."""
+    machine = RunMachine.resumed(record, record.last_event_id)
+    frames = [machine.start(now)] if machine.state is State.NEW else []
+    if record.stop_requested is not None and machine.state is not State.STOPPING:
+        frames.append(machine.stop(now, record.stop_requested))
+    for note in notes:
+        frames += [machine.emit(event) for event in events.text_message(int(now * 1000), note.message_id, note.text)]
+    for call in record.calls:
+        if call.ended_at is None:
+            output = outcomes.interrupted(call.tool_name, WHAT_ENDED, retryable=False)
+            frames += [machine.emit(event) for event in _result(call, output, now)]
+            machine.set_call(replace(call, status=output.status, ended_at=now, open=False))
+            if record.messages is None and len(record.calls) == 1:  # the one call of `/tools`, or of a background run
+                machine.record = replace(machine.record, result=encode(output.to_wire()))
+    stopped = machine.record.reason == "user"
+    frames += machine.cancel(now) if stopped else machine.fail(now, *ENDINGS["lost"])
+    return frames, machine.record
+
+
+def _result(call: CallRecord, output: ToolOutput, now: float) -> Iterator[dict[str, Any]]:
+    """What goes out for a call that was at work; one that had not begun is not known to anybody."""
+    if call.started_at is None:
+        return
+    ms = int(now * 1000)
+    fields = result_fields(output, max(now - call.started_at, 0))
+    yield events.custom(ms, "tool.result", {"toolCallId": call.call_id, "toolName": call.tool_name, **fields})
+    if call.open:
+        yield events.tool_call_result(ms, call.call_id, output.text, is_error=True)
