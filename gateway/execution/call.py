@@ -147,10 +147,9 @@ class Call:
         self.woken: set[asyncio.Future[None]] = set()  # of the executor, for when it moves
         self.custom = CustomWriter(call_id, tool_name, END, None if parent is None else parent.call_id)
         self._numbered = 0
-        self._percent = False
+        self._percent = self._paced = False
         self._pacer = ProgressPacer()
         self._pacing = threading.Lock()
-        self._paced = False
         self._started = monotonic()
         self._record = CallRecord(call_id, tool_name)
         if parent is None:
