@@ -131,15 +131,24 @@ class WorkBody:
     changes: Sequence[Change] = ()
 
     def __init__(
-        self, settle: Coroutine[Any, Any, Settled[Any]], work: Sequence[asyncio.Future[Any]], frame: Body, name: str
+        self,
+        settle: Coroutine[Any, Any, Settled[Any]],
+        work: Sequence[asyncio.Future[Any]],
+        frame: Body,
+        *,
+        cooperative: bool,
+        name: str,
     ) -> None:
         self.future: asyncio.Task[Settled[Any]] = asyncio.create_task(settle, name=name)
         self._work = work
         self._frame = frame
+        self._cooperative = cooperative
 
     async def unwind(self, grace: float) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
+        if self._cooperative:
+            await asyncio.wait({self.future}, timeout=grace / 2)
         while not self.future.done():
             for work in self._work:
                 work.cancel()
@@ -147,6 +156,9 @@ class WorkBody:
             await asyncio.wait({self.future}, timeout=min(CANCEL_AGAIN, max(left, 0)))
             if left <= 0:
                 break
+        # One that waited for the work returns by now. To cancel it earlier would cancel the tasks of a group once more.
+        await asyncio.wait({self._frame.future}, timeout=min(CANCEL_AGAIN, max(deadline - loop.time(), 0)))
+        await self._frame.unwind(max(deadline - loop.time(), 0))
         return self.future.done()
 
     def abandon(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -112,10 +113,16 @@ class Executor:
 
     async def go_on(self, call: Call, work: list[asyncio.Future[Any]], frame: Body) -> ToolOutput:
         """The rest of a call that has moved to the background: waits for its work, sends the result, returns it."""
-        body = WorkBody(await_work(work, call), work, frame, f"background {call.call_id}")
+        tool = call.tool or PageTool(call.tool_name)
+        cooperative = isinstance(tool, Tool) and tool.cooperative
+        name = f"background {call.call_id}"
+        body = WorkBody(await_work(work, call), work, frame, cooperative=cooperative, name=name)
         try:
             await self._watch(body, call)
-            output = await self._outcome(call.tool or PageTool(call.tool_name), call, body)
+            output = await self._outcome(tool, call, body)
+            with suppress(TimeoutError):  # the tool's own code, which may have waited for its work, can still return
+                async with asyncio.timeout(self._grace):
+                    await self._watch(frame, call)
         except Interrupt:
             output = outcomes.error_of(NotAvailable("An interrupt is not available in the background."))
         except asyncio.CancelledError:
@@ -310,7 +317,12 @@ class Executor:
 
 
 def aborted_output(call: Call, reason: str | None = None) -> ToolOutput:
-    """What a call ends in whose signal was aborted; for this reason, if that is another one than the signal's."""
+    """What a call ends in whose signal was aborted; for this reason, if that is another one than the signal's.
+
+    One that has moved is not ended by that: it is what is around it that was.
+    """
+    if call.moved is not None:
+        return outcomes.detached(detached_note(call.call_id))
     reason = reason or call.signal.reason or "tool"
     retryable = call.tool is not None and call.tool.retryable
     if reason == "user":

@@ -96,7 +96,7 @@ class LiveRun:
         self.began = monotonic()
         self._waits = 0
         # Tails of calls that have moved to a background run, and for such a run where its call came from.
-        self._moved: dict[bytes, LiveRun] = {}
+        self._moved: dict[bytes | None, LiveRun] = {}
         self._source: LiveRun | None = None
         self.writer = writer
         self.stage = Stage()
@@ -270,12 +270,17 @@ class LiveRun:
         job._source = self
 
     def hand_over(self) -> None:
-        """Gives what is staged here for a background run to it, before what it has itself: that is older."""
-        for job in set(self._moved.values()):
-            tails = {tail for tail, owner in self._moved.items() if owner is job}
-            if self.stage.pieces and (pieces := self.stage.withdraw(tails)):
-                job.stage.pieces[:0] = pieces
-                job.staged()
+        """Gives what is staged here for background runs to them, before what they have themselves: that is older."""
+        if not self.stage.pieces:
+            return
+        pieces = self.stage.withdraw(self._moved)
+        given: dict[LiveRun, list[bytes | None]] = {}
+        for start in range(0, len(pieces), PIECES):
+            event = pieces[start : start + PIECES]
+            given.setdefault(self._moved[event[-1]], []).extend(event)
+        for job, events_of_it in given.items():
+            job.stage.pieces[:0] = events_of_it
+            job.staged()
 
     # -- waiting for the person --
 

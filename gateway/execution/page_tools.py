@@ -38,17 +38,22 @@ class PageGone(Exception):
     """The page that had claimed the call was not heard of in time."""
 
 
-async def run_on_page(call: Call, desk: QuestionDesk | None, claim_seconds: float) -> ToolOutput:
-    """Asks for the call to be run and waits for what a page makes of it; `PageGone` when its claim lapses."""
+async def run_on_page(
+    call: Call, arguments: Mapping[str, Any], desk: QuestionDesk | None, claim_seconds: float
+) -> ToolOutput:
+    """Asks for the call to be run with these arguments, which are those that all that is around it has let pass.
+
+    Waits for what a page makes of it; raises `PageGone` when its claim lapses.
+    """
     if desk is None or call.run.lease is None:
         raise NotAvailable("There is no page in a call without a run.")
     question = Question(
-        f"page_{secrets.token_urlsafe(18)}", call.call_id, call.tool_name, time(), kind="page", arguments=call.arguments
+        f"page_{secrets.token_urlsafe(18)}", call.call_id, call.tool_name, time(), kind="page", arguments=arguments
     )
     page = _Page(call, desk, question, claim_seconds)
     try:
         await desk.ask(call.run.lease, question, page.heard)
-        call.tell("tool.requested", {"input": dict(call.arguments)})
+        call.tell("tool.requested", {"input": dict(arguments)})
         return await page.answer()
     finally:
         page.leave()
@@ -68,7 +73,8 @@ class _Page:
     def heard(self, question: Question) -> None:
         """The question has changed: somebody claimed it, said that the person is asked, or answered."""
         known, claim = self._question.claim, question.claim
-        if known is not None and claim is not None and claim.renewals < known.renewals:
+        older = known is not None and claim is not None and claim.renewals < known.renewals
+        if older or self._question.answer is not None:
             return  # messages may overtake each other
         self._question = question
         if claim is not None and claim.waiting and self._wait is None and question.open:

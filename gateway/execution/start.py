@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any, cast
@@ -42,7 +43,7 @@ class Starter:
         """Raises `OSError` or `RuntimeError` when the system gives no thread or process."""
         name = f"tool {tool.name} {call.call_id}"
         if isinstance(tool, PageTool):
-            asked = partial(run_on_page, call, self._desk, call.run.settings.page_claim)
+            asked = partial(run_on_page, call, arguments, self._desk, call.run.settings.page_claim)
             return TaskBody(run_async(asked, call), cooperative=False, name=name)
         if tool.isolation == "process":
             job = process_job(tool, call, ctx, arguments)
@@ -128,4 +129,11 @@ async def await_work(work: list[asyncio.Future[Any]], call: Call) -> Settled[Any
                 other.exception()  # seen: the tool waits for what it needs of them
         return await work[-1]
 
-    return await run_async(last, call)
+    # Of the moment of the abort, if there is one: what has ended by then has answered, though nobody has looked yet.
+    in_time: list[bool] = []
+    remove = call.signal.on_abort(lambda _: in_time.append(all(each.done() for each in work)))
+    try:
+        answer = await run_async(last, call)
+    finally:
+        remove()
+    return replace(answer, aborted_first=False) if in_time == [True] else answer

@@ -66,7 +66,7 @@ class Stage:
         data = one_line(b"".join(pieces))  # type: ignore[arg-type]  # no None is left
         return Batch(data, count, waiting // PIECES - count)
 
-    def withdraw(self, tails: Collection[bytes]) -> list[bytes | None]:
+    def withdraw(self, tails: Collection[bytes | None]) -> list[bytes | None]:
         """Takes out the events with these tails: those of a call that has moved to another run."""
         waiting = len(self.pieces)
         pieces = self.pieces[:waiting]
@@ -77,11 +77,11 @@ class Stage:
         return _only(pieces, tails)
 
 
-def _without(pieces: list[bytes | None], closed: Collection[bytes]) -> list[bytes | None]:
+def _without(pieces: list[bytes | None], closed: Collection[bytes | None]) -> list[bytes | None]:
     return _picked(pieces, lambda tail: tail not in closed)
 
 
-def _only(pieces: list[bytes | None], tails: Collection[bytes]) -> list[bytes | None]:
+def _only(pieces: list[bytes | None], tails: Collection[bytes | None]) -> list[bytes | None]:
     return _picked(pieces, lambda tail: tail in tails)
 
 

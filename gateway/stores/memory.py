@@ -134,7 +134,7 @@ class MemoryStore(MemoryState):
             if entry.fingerprint != fingerprint:
                 raise Conflict(f"Run {record.key.run_id!r} exists and came from a different request.")
             return Created(entry.current(), None)
-        if self._full() and not self._make_room():
+        if self._full() and not self._make_room() and not record.background:  # a detach is never refused
             raise Unavailable("The store is full.", code="store_full")
         entry = self._runs[record.key] = Entry(record, fingerprint, worker)
         self._bytes += entry.counted

@@ -43,6 +43,7 @@ MEMBERS = (
     "provide",
     "report_progress",
     "request_id",
+    "run_detachable",
     "run_id",
     "session_id",
     "task",
@@ -438,8 +439,100 @@ async def test_abort_signal_reaches_a_thread_and_throws_there() -> None:
 
 
 async def test_detach_is_none_where_a_call_cannot_be_detached() -> None:
-    async with serving(sees) as site:
-        assert await seen(site, "detach") is None
+    @tool
+    def in_a_thread(ctx: ToolContext) -> dict[str, Any]:
+        """A plain function."""
+        return {"detach": ctx.detach}
+
+    @tool
+    async def around(ctx: ToolContext) -> Any:
+        """Calls another tool."""
+        return (await ctx.call_tool("sees", {"what": ["detach"]})).structured_content
+
+    async with serving(sees, in_a_thread, around) as site:
+        assert await seen(site, "detach") is None, "the answer is JSON"
+        for name in ("in_a_thread", "around"):
+            stream = await site.client.post(f"/tools/{name}", json={})
+            assert events_of(stream.content)[-1]["result"]["structuredContent"] == {"detach": None}
+        output = await site.gateway.call_tool(ToolCall("sees", {"what": ["detach"]}))
+        assert output.structured_content == {"detach": None}, "there is no run"
+
+
+async def test_detach_offers_work_and_tells_by_a_future_that_it_has_moved() -> None:
+    go = asyncio.Event()
+
+    @tool(timeout=0)
+    async def offers(ctx: ToolContext) -> str:
+        """Waits for its work, or for the note."""
+
+        async def work() -> str:
+            await go.wait()
+            return ctx.run_id or ""
+
+        task = asyncio.create_task(work())
+        assert ctx.detach is not None
+        note = ctx.detach(task)
+        ctx.emit_custom_event("offered", {})
+        await asyncio.wait({task, note}, return_when=asyncio.FIRST_COMPLETED)
+        return note.result()
+
+    async with serving(offers) as site:
+        stream = Reader(await site.open("/tools/offers", {"runId": "r", "toolCallId": "c"}, ME))
+        await stream.until("offered")
+        job = (await site.client.post("/runs/r/tool-calls/c/detach", headers=ME)).json()["runId"]
+        value = (await stream.until("tool.result"))["value"]
+        assert value["status"] == "detached"
+        told = "The job moved to the background. Its id is c. You get a note when it ends."
+        assert value["content"] == [{"type": "text", "text": told}]
+        go.set()
+        events = events_of((await site.client.get(f"/runs/{job}/events", headers=ME)).content)
+        assert events[-1]["result"]["content"][0]["text"] == job
+
+
+@pytest.mark.parametrize("accept", [{}, JSON], ids=["stream", "json"])
+async def test_run_detachable_just_awaits_while_nobody_detaches_and_where_nobody_can(accept: dict[str, str]) -> None:
+    @tool
+    async def awaits(ctx: ToolContext) -> dict[str, Any]:
+        """Awaits work that answers and work that fails."""
+        found = [await ctx.run_detachable(asyncio.sleep(0, "slept"))]
+        try:
+            await ctx.run_detachable(asyncio.wait_for(asyncio.Event().wait(), 0))
+        except TimeoutError as error:
+            found.append(type(error).__name__)
+        return {"found": found, "detachable": ctx.detach is not None}
+
+    async with serving(awaits) as site:
+        answer = await site.client.post("/tools/awaits", json={}, headers=ME | accept)
+        answer_of = answer.json() if accept else events_of(answer.content)[-1]["result"]
+        assert answer_of["structuredContent"] == {"found": ["slept", "TimeoutError"], "detachable": not accept}
+
+
+async def test_run_detachable_returns_the_note_when_the_person_detaches() -> None:
+    go = asyncio.Event()
+    returned: list[Any] = []
+
+    @tool(timeout=0)
+    async def leaves(ctx: ToolContext) -> Any:
+        """Leaves its work to the background."""
+
+        async def work() -> str:
+            ctx.emit_custom_event("working", {})
+            await go.wait()
+            return "done"
+
+        returned.append(await ctx.run_detachable(work()))
+        return returned[0]
+
+    async with serving(leaves) as site:
+        stream = Reader(await site.open("/tools/leaves", {"runId": "r", "toolCallId": "c"}, ME))
+        await stream.until("working")
+        job = (await site.client.post("/runs/r/detach", headers=ME)).json()["jobs"][0]["runId"]
+        events = await stream.rest()
+        assert returned == ["The job moved to the background. Its id is c. You get a note when it ends."]
+        assert events[-2]["content"] == returned[0]
+        go.set()
+        events = events_of((await site.client.get(f"/runs/{job}/events", headers=ME)).content)
+        assert events[-1]["result"]["content"][0]["text"] == "done"
 
 
 # -- what it says --
