@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.errors import Fenced, StoreError
+from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunRecord
 from gateway.stores import sqlite_log as log
 from gateway.stores.base import Lease
@@ -208,7 +209,7 @@ class Stream:
         self._tried = (len(self._taken), sum(count for _, count in pieces))
         rows = log.rows_of(pieces, self._base)
         if rows:
-            held = log.append(db, held, rows)
+            held = log.seal(db, log.append(db, held, rows))
         if records:
             runs.save(db, held.run, records[-1], self._saved)
         trimmed = log.trim(db, held, *runs.limits)
@@ -230,8 +231,8 @@ class Stream:
         rows = log.rows_of(self._taken, held.last)  # type: ignore[arg-type]
         if len(rows) != 1:
             return None
-        after = held._replace(last=rows[0].last, size=held.size + len(rows[0].data))
-        if log.too_large(after, *runs.limits):
+        after = held.longer(rows)
+        if log.too_large(after, *runs.limits) or after.loose_size >= BLOCK_BYTES:
             return None
         self._base, self._tried = held.last, (len(self._taken), after.last - held.last)
         if not log.append_alone(db, held, rows[0], self.lease.epoch):

@@ -154,6 +154,22 @@ async def test_a_batch_is_one_row(path: Path) -> None:
     assert count < 10
 
 
+async def test_the_small_rows_of_a_slow_run_are_joined_while_others_read_them(path: Path) -> None:
+    items = frames(1, 1_000, 300)
+    async with opened(path) as store, opened(path) as other:
+        writer = store.writer(await new_run(store))
+        reading = [asyncio.create_task(rest(where.follow(KEY, n))) for where in (store, other) for n in (0, 1, 333)]
+        for item in items:
+            writer.write(item)
+            await writer.flush()
+        assert rows(path, "SELECT count(*) FROM blocks")[0][0] < 1_000 // 2
+        late = [asyncio.create_task(rest(where.follow(KEY, n))) for where in (store, other) for n in (0, 500, 999)]
+        writer.save(record(status="completed", ended_at=1_700_000_000_000.0))
+        expected = [b"".join(items[n:]) for n in (0, 1, 333, 0, 1, 333, 0, 500, 999, 0, 500, 999)]
+        async with asyncio.timeout(LONG):
+            assert await asyncio.gather(*reading, *late) == expected
+
+
 async def test_the_history_of_a_request_is_written_once(path: Path) -> None:
     async with opened(path) as store:
         lease = await new_run(store, messages=b"x" * 1_000_000)

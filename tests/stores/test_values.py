@@ -43,6 +43,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     Question: st.builds(
         Question,
         TEXT,
+        asked_at=SECONDS,
         response_schema=st.none() | OBJECT,
         arguments=OBJECT | OBJECT.map(MappingProxyType),
         earlier=st.dictionaries(TEXT, ANSWER, max_size=2),
