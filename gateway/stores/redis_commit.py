@@ -24,6 +24,7 @@ __all__ = ["GONE", "SUPERSEDED", "Committer", "Ward"]
 logger = logging.getLogger(__name__)
 
 ROUND_BYTES = 1024 * 1024
+SMALL = 16 * 1024  # who has no more than this goes along whatever the others send
 
 # Orders what one process saves, so that a copy that was sent twice and comes late replaces nothing newer.
 REVISIONS = count(1)
@@ -74,8 +75,11 @@ class Committer(Pump):
     def gather(self, most: int) -> list[Request]:
         batch: list[Request] = []
         size = 0
-        while self._wanting and len(batch) < most and size < ROUND_BYTES:
-            writer = next(iter(self._wanting))
+        for writer in list(self._wanting):
+            if len(batch) >= most:
+                break
+            if size >= ROUND_BYTES and writer.pending_bytes > SMALL:
+                continue
             del self._wanting[writer]
             if writer.due and writer.last is None:
                 batch.append(Opening(self, writer))

@@ -203,8 +203,11 @@ class Pump(ABC):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for request in [*self._again, *self.gather(1_000_000)]:
-            request.failed(self._closed)
+        left = self._again or self.gather(MOST)
+        while left:
+            for request in left:
+                request.failed(self._closed)
+            left = self.gather(MOST)
         await self.wire.drop()
 
     def deadline(self) -> float:

@@ -52,6 +52,8 @@ class RedisStore(RedisState, RedisLeases):
 
     shared = True
 
+    shared = True
+
     def __init__(self, url: str, settings: Settings | None = None, clock: Callable[[], float] | None = None) -> None:
         self._settings = settings or Settings()
         self._clock = clock
@@ -247,8 +249,8 @@ class RedisStore(RedisState, RedisLeases):
         feed = self._tail.feeds.get(writer.lease.key)
         if feed is not None:
             feed.own = True
-            for entry in entries:
-                feed.take(*entry)
+            # In a moment: first the next round trip goes out, and Redis works while viewers are served.
+            self._committer.loop.call_soon(feed.take_all, entries)
 
     def ended(self, writer: RedisWriter) -> None:
         key = writer.lease.key
@@ -256,7 +258,7 @@ class RedisStore(RedisState, RedisLeases):
             del self._writers[key]
         feed = self._tail.feeds.get(key)
         if feed is not None and feed.opened:
-            feed.close()
+            self._committer.loop.call_soon(feed.close)
         self._line.tell(("SREM", self._keys.held(writer.lease.worker), dump(key)))
 
     def lost(self, writer: RedisWriter) -> None:

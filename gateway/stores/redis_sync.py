@@ -21,10 +21,13 @@ class Renewer:
         self._settings = settings
         self._client: Redis | None = None
         self._lock = threading.Lock()
+        self._closed = False
 
     def call(self, command: Command) -> None:
         """Runs a script; raises `StoreError` when Redis does not do it in time."""
         with self._lock:
+            if self._closed:
+                raise StoreError("The store is closed.")
             if self._client is None:
                 self._client = make_client(self._url, self._settings)
             try:
@@ -33,8 +36,9 @@ class Renewer:
                 raise StoreError(f"Redis was not told that this worker lives: {error}") from error
 
     def close(self) -> None:
-        """*Any thread.* Closes the connection."""
+        """*Any thread.* Closes the connection; there will be no other."""
         with self._lock:
+            self._closed = True
             if self._client is not None:
                 self._client.close()
                 self._client = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -55,6 +55,10 @@ class RunFeed(Feed):
         if over:
             self.close()
         self.rouse()
+
+    def take_all(self, entries: Sequence[tuple[int, int, bytes]]) -> None:
+        for first, last, data in entries:
+            self.take(first, last, data)
 
     def take(self, first: int, last: int, data: bytes) -> None:
         """Frames that are stored; those that are here already are skipped."""

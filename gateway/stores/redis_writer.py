@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "RedisWriter", "Taken", "record_bytes"]
 
-RUN_BYTES = 512 * 1024  # of one run in one round trip: the others must not wait for long
+RUN_BYTES = 1024 * 1024  # of one run in one round trip: the others must not wait for long
 
 
 class Entry(NamedTuple):

@@ -294,3 +294,10 @@ async def test_a_thread_that_cannot_renew_is_told(hasty: RedisStore, redis_serve
         await asyncio.to_thread(hasty.renew_blocking, "worker-1")
     await asyncio.to_thread(redis_server.resume)
     await asyncio.to_thread(hasty.renew_blocking, "worker-1")
+
+
+async def test_a_thread_that_renews_after_the_end_of_the_store_is_told(redis_server: RedisServer) -> None:
+    async with RedisStore(redis_server.url, Settings()) as store:
+        pass
+    with pytest.raises(StoreError):
+        await asyncio.to_thread(store.renew_blocking, "worker-1")
