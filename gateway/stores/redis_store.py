@@ -38,6 +38,7 @@ __all__ = ["RedisStore"]
 logger = logging.getLogger(__name__)
 
 PAGES = 4  # pages of events in one round trip
+LARGE = 16 * 1024  # bytes whose delivery is worth to be done beside the next round trip
 MESSAGES = 1_000  # that wait for one worker, at most
 MESSAGE_SECONDS = 60  # a message only saves time: the run itself says whether it is to stop
 LAST_SECONDS = 1.0  # what is still to be stored when the store is closed has so long
@@ -249,8 +250,11 @@ class RedisStore(RedisState, RedisLeases):
         feed = self._tail.feeds.get(writer.lease.key)
         if feed is not None:
             feed.own = True
-            # In a moment: first the next round trip goes out, and Redis works while viewers are served.
-            self._committer.loop.call_soon(feed.take_all, entries)
+            if sum(len(entry.data) for entry in entries) < LARGE:
+                feed.take_all(entries)
+            else:
+                # In a moment: first the next round trip goes out, and Redis works while viewers are served.
+                self._committer.loop.call_soon(feed.take_all, entries)
 
     def ended(self, writer: RedisWriter) -> None:
         key = writer.lease.key
