@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway import Gateway, ToolContext, ToolError, tool
+from gateway.execution.agent_stream import AGENT_FAILED
 from gateway.execution.ending import ENDINGS
 from gateway.wire.schema_custom import CUSTOM_VALUES
 from tests.docs.pages import ROOT, page
@@ -106,7 +107,7 @@ def test_every_event_of_the_gateway_is_sent_somewhere() -> None:
 
 def test_the_codes_of_run_error_are_those_of_the_code() -> None:
     rows = {row[0].strip("`") for row in EVENTS.table("code")}
-    assert rows == {code for code, _ in ENDINGS.values()} | {"internal"}
+    assert rows == {code for code, _ in ENDINGS.values()} | {"internal", AGENT_FAILED}
 
 
 async def test_a_real_run_has_the_shapes_and_the_order_of_the_page() -> None:

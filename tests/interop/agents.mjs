@@ -1,7 +1,7 @@
-// One official HttpAgent in one conversation with agent `tools`: turn after turn, each with the history that the client
+// One official HttpAgent in one conversation with an agent, `tools` if none is named: turn after turn, each with the history that the client
 // built of the turns before. Prints what it held after each turn as one line of JSON.
 //
-//   node agents.mjs '{"url": …, "session": …, "threadId": …, "turns": [{"runId": …, "add": […messages]}, …]}'
+//   node agents.mjs '{"url": …, "session": …, "threadId": …, "agent"?: …, "turns": [{"runId": …, "add": […messages]}, …]}'
 
 import { HttpAgent } from "@ag-ui/client";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
@@ -22,7 +22,7 @@ class Recording extends HttpAgent {
 }
 
 const agent = new Recording({
-  url: `${task.url}/agents/tools`,
+  url: `${task.url}/agents/${task.agent ?? "tools"}`,
   threadId: task.threadId,
   headers: { "X-Session-Id": task.session },
 });

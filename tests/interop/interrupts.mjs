@@ -1,9 +1,10 @@
 // One official HttpAgent and a tool that asks the person: run after run, each resuming what the one before has asked,
 // with the client's own helpers. Prints what it held after each run as one line of JSON.
 //
-//   node interrupts.mjs '{"url": …, "session": …, "threadId": …, "add": […messages], "answers": [{KEY: {status, payload?}}, …]}'
+//   node interrupts.mjs '{"url": …, "session": …, "threadId": …, "agent"?: …, "add": […messages], "answers": [{KEY: {status, payload?}}, …]}'
 //
-// KEY is the tool's own name for its question (`metadata.key`), or the id of the call that waits for an approval.
+// KEY is the tool's own name for its question (`metadata.key`), the id of the call that waits for an approval, or that
+// of a question that an agent asks itself. The agent is `tools` if none is named.
 
 import { buildResumeArray, HttpAgent, isInterruptExpired } from "@ag-ui/client";
 
@@ -15,7 +16,7 @@ for (const level of ["log", "info", "debug", "warn", "error", "trace"]) {
 }
 
 const agent = new HttpAgent({
-  url: `${task.url}/agents/tools`,
+  url: `${task.url}/agents/${task.agent ?? "tools"}`,
   threadId: task.threadId,
   headers: { "X-Session-Id": task.session },
 });
@@ -41,7 +42,7 @@ await run({});
 for (const answers of task.answers) {
   const given = {};
   for (const interrupt of agent.pendingInterrupts) {
-    given[interrupt.id] = answers[interrupt.metadata.key ?? interrupt.toolCallId];
+    given[interrupt.id] = answers[interrupt.metadata.key ?? interrupt.toolCallId ?? interrupt.id];
   }
   await run({ resume: buildResumeArray(agent.pendingInterrupts, given) });
 }
