@@ -38,4 +38,11 @@ def capabilities(settings: Settings, tools: SessionTools, agent: str = TOOLS_AGE
             "clientProvided": False,
         },
         "execution": execution,
+        "humanInTheLoop": {
+            "supported": True,
+            "approvals": True,
+            "interrupts": True,
+            "approveWithEdits": True,
+            "feedback": False,
+        },
     }

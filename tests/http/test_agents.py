@@ -386,7 +386,14 @@ async def test_the_catalogue_and_the_capabilities_are_what_the_official_models_e
         assert said.tools.parallel_calls is True
         assert said.execution is not None
         assert said.execution.max_execution_time == 12_500
-        assert not set(whole) - {"identity", "transport", "tools", "execution"}, "only what is there is declared"
+        assert said.human_in_the_loop is not None
+        assert said.human_in_the_loop.supported is True
+        assert said.human_in_the_loop.approvals is True
+        assert said.human_in_the_loop.approve_with_edits is True
+        assert said.human_in_the_loop.interrupts is True
+        assert said.human_in_the_loop.feedback is False
+        declared = {"identity", "transport", "tools", "execution", "humanInTheLoop"}
+        assert not set(whole) - declared, "only what is there is declared"
         assert [item["name"] for item in (await site.client.get("/tools")).json()["items"]] == ["echo"]
 
 

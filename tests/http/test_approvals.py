@@ -10,7 +10,6 @@ import pytest
 
 from gateway import CANCELLED, AccessDenied, ToolCall, ToolContext, call_tool, tool
 from gateway.wire.canonical import sha256_of
-from tests.http.approval_tools import deletes_in_a_process
 from tests.http.asking import ASYNC, JSON, Gates, Reader, agent_body, ask, error_of, waits
 from tests.http.people import (
     END,
@@ -31,6 +30,7 @@ from tests.http.people import (
     results_of,
     text_of,
 )
+from tests.http.process_tools import deletes_in_a_process
 from tests.http.site import ME, SOMEBODY_ELSE, serving
 
 ROWS = {"rows": ["a", "b"]}

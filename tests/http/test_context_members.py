@@ -1,4 +1,4 @@
-"""Every member of contract 2.2 that needs no person, through real HTTP, in a test named by it."""
+"""Every member of contract 2.2, through real HTTP, in a test named by it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from gateway import AuthContext, Capability, CapabilityError, ToolCall, ToolCont
 from gateway.http.sessions import SHOWN_HEADERS, caller, identify
 from tests.execution.process_tools import look_around
 from tests.http.asking import JSON, Reader, agent_body, ask, events_of
+from tests.http.people import answered, asked, gave, interrupts_of, post, resolve
+from tests.http.process_tools import lists_what_is_missing
 from tests.http.site import ME, SOMEBODY_ELSE, Site, serving
 
 MEMBERS = (
@@ -36,6 +38,9 @@ MEMBERS = (
     "get",
     "get_optional",
     "get_visible_tools",
+    "input_response",
+    "input_responses",
+    "interrupt",
     "logger",
     "mcp_headers",
     "metadata",
@@ -43,6 +48,8 @@ MEMBERS = (
     "provide",
     "report_progress",
     "request_id",
+    "request_input",
+    "request_input_sync",
     "run_detachable",
     "run_id",
     "session_id",
@@ -52,6 +59,15 @@ MEMBERS = (
     "tool_name",
     "trace",
     "verified_subject",
+    "waiting_for_user",
+)
+PERSONAL = (
+    "input_response",
+    "input_responses",
+    "interrupt",
+    "request_input",
+    "request_input_sync",
+    "waiting_for_user",
 )
 SECRET = "kept-from-every-tool"
 
@@ -739,6 +755,101 @@ async def test_task_in_a_process_is_there_too() -> None:
         found = await result(site, "look_around")
     assert found["missing"] != []
     assert found["optional"][2] is not None
+
+
+# -- the person --
+
+
+@tool
+async def talks(ctx: ToolContext) -> dict[str, Any]:
+    """Interrupts, asks inside the open run, and says what it has heard so far at each step."""
+    heard = [None if ctx.input_response is None else ctx.input_response.payload]
+    by_key = [{key: given.payload for key, given in ctx.input_responses.items()}]
+    day = ctx.interrupt("Which day?", {"type": "string"}, key="day")
+    given = await ctx.request_input("Which hour?", {"type": "integer"})
+    assert ctx.input_response == given
+    heard.append(ctx.input_response.payload)
+    by_key.append({key: answer_.payload for key, answer_ in ctx.input_responses.items()})
+    return {"day": day.payload, "hour": given.payload, "heard": heard, "by_key": by_key}
+
+
+async def talked(site: Site) -> list[Any]:
+    """What the tool says at the end of its two runs."""
+    first = await post(site, "/tools/talks", {"toolCallId": "c"})
+    (interrupt,) = interrupts_of(first)
+    assert (interrupt["message"], interrupt["responseSchema"]) == ("Which day?", {"type": "string"})
+    body = {"runId": "r", "resume": [resolve(interrupt, "Monday")]}
+    stream = Reader(await site.open("/tools/talks", body, ME))
+    await answered(site, await asked(stream), 5)
+    found = gave(await stream.rest())
+    return [found["day"], found["hour"], found["heard"], found["by_key"]]
+
+
+async def test_interrupt_ends_the_run_and_returns_the_answer_in_the_next_one() -> None:
+    async with serving(talks) as site:
+        day, _, _, _ = await talked(site)
+    assert day == "Monday"
+
+
+async def test_request_input_asks_inside_the_open_run_and_returns_the_answer() -> None:
+    async with serving(talks) as site:
+        _, hour, _, _ = await talked(site)
+    assert hour == 5
+
+
+async def test_input_response_is_the_newest_answer_of_either_kind_or_none() -> None:
+    async with serving(talks) as site:
+        _, _, heard, _ = await talked(site)
+    assert heard == ["Monday", 5]
+
+    @tool
+    async def looks(ctx: ToolContext) -> dict[str, Any]:
+        """Looks before it asks."""
+        return {"newest": ctx.input_response, "all": dict(ctx.input_responses)}
+
+    async with serving(looks) as site:
+        assert await result(site, "looks") == {"newest": None, "all": {}}
+
+
+async def test_input_responses_are_the_answers_to_interrupts_by_key_over_all_resumes() -> None:
+    async with serving(talks) as site:
+        _, _, _, by_key = await talked(site)
+    assert by_key == [{"day": "Monday"}, {"day": "Monday"}]
+
+
+async def test_request_input_sync_asks_from_a_thread() -> None:
+    @tool
+    def blocks(ctx: ToolContext) -> dict[str, Any]:
+        """Blocks until somebody answers."""
+        given = ctx.request_input_sync("Who?", {"type": "string"})
+        return {"status": given.status, "payload": given.payload}
+
+    async with serving(blocks) as site:
+        stream = Reader(await site.open("/tools/blocks", {"runId": "r", "toolCallId": "c"}, ME))
+        await answered(site, await asked(stream), "Ada")
+        assert gave(await stream.rest()) == {"status": "resolved", "payload": "Ada"}
+
+
+async def test_waiting_for_user_tells_everybody_that_the_call_waits() -> None:
+    @tool
+    async def watches(ctx: ToolContext) -> str:
+        """Waits in its own way."""
+        async with ctx.waiting_for_user("Look at your phone."):
+            ctx.emit_custom_event("inside", {})
+        return "seen"
+
+    async with serving(watches) as site:
+        events = await post(site, "/tools/watches", {"toolCallId": "c"})
+    names = [event["name"] for event in events if event["type"] == "CUSTOM"]
+    assert names == ["tool.waiting", "inside", "tool.resumed", "tool.result"]
+    assert next(event["value"]["message"] for event in events if event["type"] == "CUSTOM") == "Look at your phone."
+
+
+@pytest.mark.allow_blocking  # a process is started on the loop
+async def test_what_needs_a_person_is_not_available_in_a_process() -> None:
+    async with serving(lists_what_is_missing) as site:
+        missing = await result(site, "lists_what_is_missing", names=list(PERSONAL))
+    assert missing == {name: f"ctx.{name} is not available in a process tool." for name in PERSONAL}
 
 
 # -- other tools --
