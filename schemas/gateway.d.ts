@@ -312,7 +312,7 @@ export interface GatewayProps {
 
 /** Whether the gateway lives, and takes new runs. */
 export interface Health {
-  status: "ok" | "ready" | "draining";
+  status: "ok" | "ready" | "draining" | "store_unavailable";
 }
 
 /**
@@ -589,6 +589,8 @@ export interface RunRecord {
   parentRunId?: string;
   /** `tools` for runs of `/tools/{name}`. */
   agent: string;
+  /** True when a call that was detached goes on in it. */
+  background?: boolean;
   status: "running" | "waiting" | "stopping" | "completed" | "cancelled" | "interrupted" | "failed";
   /** Why it is being stopped, was stopped, or failed. */
   reason?: string;

@@ -84,6 +84,7 @@ class Call:
         "run",
         "signal",
         "still_running",
+        "taken",
         "timeout",
         "tool",
         "tool_name",
@@ -127,6 +128,7 @@ class Call:
         self.still_running = False
         self.dropped = False
         self.expired = False  # its own clock has rung
+        self.taken = False  # a page has claimed it
         self.left = False  # code of it goes on that nobody waits for
         self.nested: dict[Call, None] = {}  # calls inside it that have no result yet
         self.work: asyncio.Future[Any] | None = None

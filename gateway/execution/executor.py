@@ -327,6 +327,8 @@ def aborted_output(call: Call, reason: str | None = None) -> ToolOutput:
     retryable = call.tool is not None and call.tool.retryable
     if reason == "user":
         return outcomes.cancelled()
+    if reason == "timeout" and call.expired and isinstance(call.tool, PageTool) and not call.taken:
+        return outcomes.unavailable(call.tool_name, on_page=True)  # no page has it, so it never ran
     if reason == "timeout" and call.expired:
         return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
     # A signal that an adapter brings may have reasons of its own.

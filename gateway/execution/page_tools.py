@@ -77,6 +77,7 @@ class _Page:
         if older or self._question.answer is not None:
             return  # messages may overtake each other
         self._question = question
+        self._call.taken = self._call.taken or claim is not None
         if claim is not None and claim.waiting and self._wait is None and question.open:
             self._wait = begin_wait(self._call, claim.message)
             tell_wait(self._call, self._wait)

@@ -12,6 +12,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from time import monotonic, time
 from typing import Any
@@ -139,7 +140,8 @@ class Supervisor:
             return created.record, False
         self._per_session[_limit_key(spec)] += 1
         run = self._launch(spec, record, created.lease)
-        return await self.store.get(spec.key) or run.record, True
+        # Without asking the store: a tool that never gives way would run before its first viewer is there.
+        return replace(run.record, last_event_id=run.machine.seq), True
 
     def _launch(self, spec: RunSpec, record: RunRecord, lease: Lease) -> LiveRun:
         """Starts a run that is in the store; in one turn of the loop."""

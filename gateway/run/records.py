@@ -104,6 +104,12 @@ class RunRecord:
         index = ids.index(call.call_id)
         return replace(self, calls=(*self.calls[:index], call, *self.calls[index + 1 :]))
 
+    def stopped(self) -> RunRecord:
+        """The record of an interrupted run after its Stop: what it has asked will not be answered."""
+        asked = {asked.get("toolCallId") for asked in (self.outcome or {}).get("interrupts", ())}
+        calls = tuple(replace(call, status="cancelled") if call.call_id in asked else call for call in self.calls)
+        return replace(self, status="cancelled", outcome={"type": "cancelled"}, reason="user", calls=calls)
+
     def call(self, call_id: str) -> CallRecord | None:
         return next((call for call in self.calls if call.call_id == call_id), None)
 
@@ -111,6 +117,8 @@ class RunRecord:
         wire: dict[str, Any] = {"runId": self.key.run_id, "threadId": self.thread_id, "agent": self.agent}
         if self.parent_run_id is not None:
             wire["parentRunId"] = self.parent_run_id
+        if self.background:
+            wire["background"] = True
         wire["status"] = self.status
         if self.reason is not None:
             wire["reason"] = self.reason

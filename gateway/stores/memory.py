@@ -228,7 +228,7 @@ class MemoryStore(MemoryState):
         if entry is None:
             return None
         if entry.record.status == "interrupted" and self.close_questions(key):
-            entry.record = replace(entry.record, status="cancelled", outcome={"type": "cancelled"}, reason="user")
+            entry.record = entry.record.stopped()
         return entry.current()
 
     # -- leases: one process, so a worker is alive as long as the store is --

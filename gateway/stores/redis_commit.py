@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from gateway.errors import StoreError
 from gateway.settings import Settings
 from gateway.stores.redis_keys import raw
-from gateway.stores.redis_line import Pump, Request, Wire
-from gateway.stores.redis_scripts import APPEND, Argument, Command
+from gateway.stores.redis_line import Pump, Request, Wire, whole
+from gateway.stores.redis_scripts import APPEND, GUARD, UNGUARD, Argument, Command
 from gateway.stores.redis_writer import Entry, RedisWriter, Taken
 
 __all__ = ["GONE", "SUPERSEDED", "Committer", "Ward"]
@@ -24,6 +24,7 @@ __all__ = ["GONE", "SUPERSEDED", "Committer", "Ward"]
 logger = logging.getLogger(__name__)
 
 ROUND_BYTES = 1024 * 1024
+LARGE = 32 * 1024  # a batch without a record that has more goes past Lua, in a transaction
 SMALL = 16 * 1024  # who has no more than this goes along whatever the others send
 
 # Orders what one process saves, so that a copy that was sent twice and comes late replaces nothing newer.
@@ -89,7 +90,22 @@ class Committer(Pump):
                 batch.append(commit)
         return batch
 
-    def append(self, writer: RedisWriter, taken: Taken) -> Command:
+    def commands(self, writer: RedisWriter, taken: Taken) -> list[Command]:
+        """What stores a batch; the answer to the last one says what became of it."""
+        if taken.size < LARGE or taken.record is not None or not writer.stored:
+            return [self._append(writer, taken)]
+        settings, entries = self._settings, taken.entries
+        batch = (entries[0].first, entries[-1].last, taken.size)
+        limits = (settings.max_run_events, settings.max_run_bytes)
+        guard = GUARD(writer.keys, self._now(), writer.lease.epoch, *limits, *batch)
+        log = writer.keys.log
+        added: list[Command] = [
+            ("XADD", log, "NOMKSTREAM", f"{last}-{last - first}", "d", data) for first, last, data in entries
+        ]
+        # As text: a script that the server does not know would fail, and what it guards would not.
+        return [("MULTI",), whole(guard), *added, whole(UNGUARD(writer.keys, "")), ("EXEC",)]
+
+    def _append(self, writer: RedisWriter, taken: Taken) -> Command:
         settings, record = self._settings, taken.record
         revision, kept, stop, fields = 0, "", "", list[Argument]()
         if record is not None:
@@ -158,16 +174,20 @@ class Commit(Request):
 
     __slots__ = ("_committer", "_writer", "taken")
 
+    whole = True
+
     def __init__(self, committer: Committer, writer: RedisWriter) -> None:
         self.taken = writer.take()
-        super().__init__([committer.append(writer, self.taken)], committer.deadline())
+        super().__init__(committer.commands(writer, self.taken), committer.deadline())
         self._committer = committer
         self._writer = writer
 
     def answered(self, replies: list[Any]) -> None:
-        (reply,) = replies
         if self._writer.error is not None:
             return
+        reply = replies[-1]
+        if len(replies) > 1 and not isinstance(reply, Exception):
+            reply = reply[0]  # of a transaction: what the guard said
         if isinstance(reply, Exception):
             self._committer.lose(self._writer, "store", f"Redis refused a command: {reply}")
         elif reply[0] == STORED:

@@ -27,12 +27,14 @@ def _digest(*parts: str | None) -> str:
 
 
 class RunKeys(NamedTuple):
-    """The keys of one run: a hash, the stream of its events, the list of its Stop requests, the hash of questions."""
+    """The keys of one run: a hash, the stream of its events, the list of its Stop requests, the hash of questions, and
+    where the stream is put aside for a moment."""
 
     run: bytes
     log: bytes
     stops: bytes
     questions: bytes
+    aside: bytes
 
 
 class Keys:

@@ -106,6 +106,8 @@ class Wire:
             return Again(reply)
         if isinstance(reply, ResponseError) and PASSING_TEXT.search(str(reply)):
             return Again(reply)
+        if isinstance(reply, list) and reply and isinstance(reply[0], ResponseError):
+            return Wire._judged(reply[0])  # of a transaction: what its guard met
         return reply
 
 
@@ -136,6 +138,9 @@ class Request:
     """Some commands that belong together, and what becomes of them."""
 
     __slots__ = ("commands", "deadline", "replies")
+
+    #: Whether they are a transaction, of which all is sent again or nothing.
+    whole = False
 
     def __init__(self, commands: Sequence[Command], deadline: float) -> None:
         self.commands = commands
@@ -264,6 +269,8 @@ class Pump(ABC):
             if request.wanted:
                 request.answered(request.replies)
         elif self._loop.time() < request.deadline:
+            if request.whole:
+                request.replies = [UNASKED] * len(request.commands)
             self._again.append(request)
         else:
             self._fail([request], cause)

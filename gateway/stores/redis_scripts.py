@@ -10,8 +10,7 @@ Times are the server's, or `ARGV[1]` when that is given (tests move it). The has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from hashlib import sha1
+from gateway.stores.redis_script import FIELDS, SOURCES, Argument, Command, Script
 
 __all__ = [
     "APPEND",
@@ -20,6 +19,7 @@ __all__ = [
     "DISCARD",
     "DROP_WORKER",
     "FIELDS",
+    "GUARD",
     "INDEX",
     "LIVES",
     "NOTES",
@@ -30,42 +30,29 @@ __all__ = [
     "SWAP",
     "SWAP_TICKET",
     "TAKE_OVER",
+    "UNGUARD",
     "UNINDEX",
     "Argument",
     "Command",
     "Script",
 ]
 
-Argument = bytes | str | int
-Command = tuple[Argument, ...]
-
-#: What a record is read from, in this order.
-FIELDS = ("record", "messages", "result", "last", "stop", "gone", "worker", "epoch")
-
-SOURCES: dict[str, str] = {}
-
-PRELUDE = f"""
-local function now()
-  if ARGV[1] ~= '' then return tonumber(ARGV[1]) end
-  local time = redis.call('TIME')
-  return tonumber(time[1]) + tonumber(time[2]) / 1000000
+# Takes the oldest entries out until the log is within its limits; the entry with the number `keep` stays.
+TRIM = """
+local function trim(first, last, bytes, keep, most_events, most_bytes)
+  local trimmed = 0
+  while bytes > most_bytes or last - first + 1 > most_events do
+    local entry = redis.call('XRANGE', KEYS[2], string.format('%d-0', first), '+', 'COUNT', 1)[1]
+    local number = entry and tonumber(string.match(entry[1], '%d+'))
+    if not number or number == keep then break end
+    bytes = bytes - #entry[2][2]
+    first = number + 1
+    trimmed = 1
+  end
+  if trimmed == 1 then redis.call('XTRIM', KEYS[2], 'MINID', '=', string.format('%d-0', first)) end
+  return first, bytes, trimmed
 end
-local function ms(seconds) return string.format('%d', math.max(math.floor(seconds * 1000), 1000)) end
-local function get(...) return unpack(redis.call('HMGET', KEYS[1], ...)) end
-local function fields() return redis.call('HMGET', KEYS[1], {", ".join(f"'{field}'" for field in FIELDS)}) end
 """
-
-
-class Script:
-    """A Lua script; called with its keys and arguments it gives the command that runs it."""
-
-    def __init__(self, source: str) -> None:
-        self.sha = sha1((PRELUDE + source).encode(), usedforsecurity=False).hexdigest()
-        SOURCES[self.sha] = PRELUDE + source
-
-    def __call__(self, keys: Sequence[bytes], *arguments: Argument) -> Command:
-        return ("EVALSHA", self.sha, len(keys), *keys, *arguments)
-
 
 # KEYS: all of the run. ARGV: now, fingerprint, worker, token, then the fields of the record.
 # Answers 0: created; 1: is there; 2: is there and came from another request; with FIELDS after 1.
@@ -105,7 +92,8 @@ return record
 # An entry's id is `<last>-<last - first>`: a cursor finds the entry that has the next event, however many it has. The
 # end is an entry, too, so that who waits for events hears of it.
 APPEND = Script(
-    """
+    TRIM
+    + """
 local epoch, first, last, bytes, rev, over = get('epoch', 'first', 'last', 'bytes', 'rev', 'over')
 if not epoch then return {-1} end
 if epoch ~= ARGV[2] then return {-2} end
@@ -125,16 +113,7 @@ if at <= #ARGV then
     bytes = bytes + #ARGV[at + 2]
     at = at + 3
   end
-  local most_events, most_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
-  while bytes > most_bytes or last - first + 1 > most_events do
-    local entry = redis.call('XRANGE', KEYS[2], string.format('%d-0', first), '+', 'COUNT', 1)[1]
-    local number = tonumber(string.match(entry[1], '%d+'))
-    if number == last then break end
-    bytes = bytes - #entry[2][2]
-    first = number + 1
-    trimmed = 1
-  end
-  if trimmed == 1 then redis.call('XTRIM', KEYS[2], 'MINID', '=', string.format('%d-0', first)) end
+  first, bytes, trimmed = trim(first, last, bytes, last, tonumber(ARGV[4]), tonumber(ARGV[5]))
   redis.call('HSET', KEYS[1], 'first', string.format('%d', first), 'last', string.format('%d', last),
     'bytes', string.format('%d', bytes))
 end
@@ -148,6 +127,42 @@ if tonumber(ARGV[3]) > tonumber(rev) then
   end
 end
 return {1, last, trimmed}
+"""
+)
+
+# Large batches do not pass through Lua, which copies them twice: they are plain `XADD NOMKSTREAM` in a transaction,
+# between these two. What must not be added is not, because the log is put aside for that moment.
+# KEYS: all of the run. ARGV: now, epoch, most events, most bytes, then of the batch: first, last, bytes. Answers as
+# `APPEND` does. No record goes this way, and not the first batch of a run, which makes the stream.
+GUARD = Script(
+    TRIM
+    + """
+local epoch, first, last, bytes, over = get('epoch', 'first', 'last', 'bytes', 'over')
+local function aside(answer)
+  if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[5]) end
+  return answer
+end
+if not epoch then return aside({-1}) end
+if epoch ~= ARGV[2] then return aside({-2}) end
+local a, z = tonumber(ARGV[5]), tonumber(ARGV[6])
+first, last, bytes = tonumber(first), tonumber(last), tonumber(bytes)
+if z <= last then return aside({1, last, 0}) end
+if a ~= last + 1 then return aside({-3, last}) end
+if over then return aside({-4}) end
+-- Memory may run out just here, and then nothing may be added either.
+local done = redis.pcall('HSET', KEYS[1], 'last', string.format('%d', z))
+if type(done) == 'table' and done.err then return aside(done) end
+local trimmed
+first, bytes, trimmed = trim(first, z, bytes + tonumber(ARGV[7]), -1, tonumber(ARGV[3]), tonumber(ARGV[4]))
+redis.call('HSET', KEYS[1], 'first', string.format('%d', first), 'bytes', string.format('%d', bytes))
+return {1, z, trimmed}
+"""
+)
+
+UNGUARD = Script(
+    """
+if redis.call('EXISTS', KEYS[5]) == 1 then redis.call('RENAME', KEYS[5], KEYS[2]) end
+return 1
 """
 )
 

@@ -101,7 +101,7 @@ class RedisState(ABC):
             if not opened:
                 return record
             changes = [(question.interrupt_id, text, replace(question, closed=True)) for text, question in opened]
-            cancelled = replace(record, status="cancelled", outcome={"type": "cancelled"}, reason="user")
+            cancelled = record.stopped()
             if await self._swap(key, changes, cancelled):
                 return cancelled
 

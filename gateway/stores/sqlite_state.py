@@ -85,7 +85,7 @@ class StateTables:
             return record
         for question in waiting:
             self._put(db, found.run, replace(question, closed=True))
-        record = replace(record, status="cancelled", outcome={"type": "cancelled"}, reason="user")
+        record = record.stopped()
         # It stays for as long as it would have: only what it says of itself is another.
         bare = replace(record, messages=None, result=None)
         query = "UPDATE runs SET status = ?, record = ? WHERE run = ?"

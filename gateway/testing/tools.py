@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,6 +27,7 @@ from gateway.stores.memory import MemoryStore
 from gateway.testing.events import Event, event_of
 from gateway.testing.person import Answers, answered
 from gateway.wire.codec import decode
+from gateway.wire.json_schema import warm_up
 from gateway.wire.sse import Decoder
 
 __all__ = ["ContextOptions", "run_tool"]
@@ -87,6 +89,7 @@ async def run_tool(
         raise TypeError(f"run_tool has no option {', '.join(unknown)}.")
     made = tool if isinstance(tool, Tool) else _as_tool(tool)
     settings = Settings(**ctx.get("settings", {}))
+    await asyncio.to_thread(warm_up)  # a question's schema is checked on the loop
     async with MemoryStore(settings) as store:
         supervisor = Supervisor(settings, store)
         await supervisor.open()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from gateway import NAVIGATED, AccessDenied, ToolCall, ToolContext, ToolOutput, tool
-from gateway.execution.outcomes import CANCELLED
+from gateway.execution.outcomes import CANCELLED, unavailable
 from tests.execution.running import quiet
 from tests.http.asking import JSON, Gates, Reader, agent_body, ask, echo, error_of, events_of, waits
 from tests.http.site import ME, SOMEBODY_ELSE, Site, serving
 
 GONE = "Error [interrupted]: The page cancelled this call before it finished. Check the page before retrying."
 IN_PAGES = {"gateway": {"pageTools": True}}
+STORES = pytest.mark.parametrize("store", ["memory://", "sqlite:///{}/runs.db"], ids=["memory", "sqlite"])
 Asked = tuple[str, str, Any]
 
 
@@ -226,8 +228,9 @@ async def test_a_page_tool_may_have_the_name_of_one_that_is_hidden_here() -> Non
 # -- claims --
 
 
-async def test_of_fifty_tabs_that_claim_at_once_exactly_one_gets_the_call() -> None:
-    async with serving() as site:
+@STORES
+async def test_of_fifty_tabs_that_claim_at_once_exactly_one_gets_the_call(store: str, tmp_path: Path) -> None:
+    async with serving(store=store.format(tmp_path)) as site:
         stream, _ = await requested(site)
         answers = await asyncio.gather(*(post(site, "claim", {}) for _ in range(50)))
         (won,) = [answer for answer in answers if answer.status_code == 200]
@@ -239,8 +242,9 @@ async def test_of_fifty_tabs_that_claim_at_once_exactly_one_gets_the_call() -> N
         assert text_of(result_of(await stream.rest())) == "once"
 
 
-async def test_of_many_answers_at_once_the_first_counts() -> None:
-    async with serving() as site:
+@STORES
+async def test_of_many_answers_at_once_the_first_counts(store: str, tmp_path: Path) -> None:
+    async with serving(store=store.format(tmp_path)) as site:
         stream, _ = await requested(site)
         claim_id = await claim(site)
         bodies = [{"claimId": claim_id, "output": said(str(n))} for n in range(20)]
@@ -283,17 +287,28 @@ async def test_a_claim_that_is_not_renewed_lapses_and_the_call_is_interrupted() 
 # -- the clock, and waiting for the person --
 
 
-TIMED_OUT = 'Error [timeout]: "cart.add" didn\'t answer within 0.05 s, so it was stopped. '
+TIMED_OUT = 'Error [timeout]: "cart.add" didn\'t answer within 0.5 s, so it was stopped. '
 TIMED_OUT += "It may have done its work: check before retrying."
 
 
 async def test_a_page_that_does_not_answer_in_time_is_a_timeout_and_answers_too_late() -> None:
-    async with serving(tool_timeout=0.05) as site:
+    async with serving(tool_timeout=0.5) as site:
         stream, _ = await requested(site)
+        claim_id = await claim(site)
         result = (await stream.until("tool.result"))["value"]
         assert (result["status"], text_of(result)) == ("timeout", TIMED_OUT)
         assert result["error"]["retryable"] is False
-        error_of(await post(site, "result", {"claimId": "none", "output": said("x")}), 409, "not_waiting")
+        error_of(await post(site, "result", {"claimId": claim_id, "output": said("x")}), 409, "not_waiting")
+        error_of(await post(site, "claim", {"claimId": claim_id}), 409, "not_waiting")
+        await stream.rest()
+
+
+async def test_a_tool_that_no_page_has_claimed_in_time_is_not_on_this_page() -> None:
+    async with serving(tool_timeout=0.05) as site:
+        stream, _ = await requested(site)
+        result = (await stream.until("tool.result"))["value"]
+        assert (result["status"], text_of(result)) == ("unavailable", unavailable("cart.add", on_page=True).text)
+        assert result["error"]["retryable"] is True, "it never ran"
         error_of(await post(site, "claim", {}), 409, "not_waiting")
         await stream.rest()
 
@@ -441,10 +456,13 @@ async def test_an_output_of_any_json_never_breaks_the_stream() -> None:
 # -- Stop, and other ends --
 
 
+@STORES
 @pytest.mark.parametrize("which", ["run", "call"])
 @pytest.mark.parametrize("state", ["requested", "claimed", "waiting"])
-async def test_stop_ends_a_page_tool_and_its_answer_comes_too_late(which: str, state: str) -> None:
-    async with serving() as site:
+async def test_stop_ends_a_page_tool_and_its_answer_comes_too_late(
+    which: str, state: str, store: str, tmp_path: Path
+) -> None:
+    async with serving(store=store.format(tmp_path)) as site:
         stream, _ = await requested(site)
         claim_id = "none" if state == "requested" else await claim(site)
         if state == "waiting":
