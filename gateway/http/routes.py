@@ -41,7 +41,7 @@ from gateway.http.threads import (
 from gateway.http.tickets import TICKET
 from gateway.http.tool_runs import tool_spec
 from gateway.http.waiting import output_of, wait_until_over
-from gateway.run.records import RunRecord
+from gateway.run.records import CallRecord, RunRecord
 from gateway.run.state import State
 from gateway.stores.base import StopRequest
 from gateway.wire.inputs import (
@@ -252,13 +252,17 @@ class Routes:
         if call is None:
             raise unknown("call")
         stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
-        # One that is `interrupted` in a run that goes on has its result already, or has asked and waits for the end.
-        if record.over or (call.ended_at is not None and call.status != "interrupted"):
+        if record.over or (call.ended_at is not None and not self._parks(record, call)):
             return JSON(record.to_wire())
         stopped = StopRequest(record.key, "user", stop.reason, call.call_id)
         record = await self._engine.supervisor.stop(stopped) or record
-        ended_before = call.ended_at is not None and record.call(call.call_id) == call
-        return JSON(record.to_wire(), status_code=200 if ended_before else 202)
+        return JSON(record.to_wire(), status_code=202)
+
+    def _parks(self, record: RunRecord, call: CallRecord) -> bool:
+        """Whether a call has asked by an interrupt and waits for the end of its run; only its worker is sure."""
+        run = self._engine.supervisor.live(record.key)
+        known = None if run is None else run.calls.get(call.call_id)
+        return call.status == "interrupted" if known is None else known.parked
 
     # -- detach --
 
