@@ -272,7 +272,7 @@ async def test_what_belongs_to_a_finished_run_expires_and_nothing_of_a_live_one(
             await store.append(lease, 3, [], replace(record(run_id), status=run_id, ended_at=NOW))
     with shared_redis().client() as client:
         for run_id, low, high in (("completed", 30, 60), ("interrupted", 600, 660), ("running", -1, -1)):
-            for name in Keys(prefix).run(RunKey("anon:ada", run_id)):
+            for name in Keys(prefix).run(RunKey("anon:ada", run_id))[:-1]:
                 left: Any = client.ttl(name)
                 assert low <= left <= high
 
@@ -339,6 +339,33 @@ async def test_large_events_and_pages_arrive_whole(open_redis: OpenRedis) -> Non
     await writer.flush()
     for cursor in (0, 1, 2, 3, 6, 1_000, len(items) - 1, len(items), len(items) + 5):
         assert await rest(two.follow(KEY, cursor)) == b"".join(items[cursor:])
+
+
+async def test_a_large_batch_is_fenced_and_leaves_the_log_as_it_was(open_redis: OpenRedis, prefix: str) -> None:
+    """Its frames do not go through the script that checks the lease."""
+    one, two = await open_redis(), await open_redis()
+    old = await new_run(one)
+    await one.append(old, 1, frames(1, 300, 1_000))
+    new = await two.take_over(KEY, "worker-2")
+    assert new is not None
+    with pytest.raises(Fenced):
+        await one.append(old, 301, frames(301, 600, 2_000))
+    await two.append(new, 301, frames(301, 600, 1_000), replace(record(), status="failed", ended_at=NOW))
+    assert await rest(one.follow(KEY, 0)) == b"".join(frames(1, 600, 1_000))
+    with shared_redis().client() as client:
+        assert not client.exists(Keys(prefix).run(KEY).aside)
+
+
+async def test_a_large_batch_of_a_run_that_is_gone_leaves_nothing_behind(open_redis: OpenRedis, prefix: str) -> None:
+    store = await open_redis()
+    lease = await new_run(store)
+    await store.append(lease, 1, frames(1, 3))
+    keys = Keys(prefix).run(KEY)
+    with shared_redis().client() as client:
+        client.delete(*keys)
+        with pytest.raises(StoreError):
+            await store.append(lease, 4, frames(4, 300, 1_000))
+        assert client.exists(*keys) == 0
 
 
 async def test_a_feed_that_missed_something_is_read_in_pages_up_to_what_it_has() -> None:

@@ -157,6 +157,24 @@ async def test_an_answer_that_is_lost_does_not_count_twice(proxy: LossyRedis) ->
         assert await rest(store.follow(KEY, 0)) == b"".join(frames(1, 3))
 
 
+async def test_large_batches_whose_answers_are_lost_are_stored_once(proxy: LossyRedis) -> None:
+    async with RedisStore(proxy.url, Settings(redis_prefix=new_prefix())) as store:
+        writer = store.writer(await new_run(store))
+        viewer = asyncio.create_task(rest(store.follow(KEY, 0)))
+        writer.write(frame(1))
+        await writer.flush()
+        for first in range(2, 1_002, 200):
+            proxy.lose("EXEC\r\n")
+            writer.write(b"".join(frames(first, first + 199, 1_000)), 200)
+            async with asyncio.timeout(LONG):
+                await writer.flush()
+        assert len(proxy.lost) == 5
+        await end(writer)
+        expected = frame(1) + b"".join(frames(2, 1_001, 1_000))
+        assert await viewer == expected
+        assert await rest(store.follow(KEY, 0)) == expected
+
+
 async def test_a_copy_that_comes_late_changes_nothing(proxy: LossyRedis) -> None:
     async with RedisStore(proxy.url, Settings(redis_prefix=new_prefix())) as store:
         writer = store.writer(await new_run(store))
@@ -275,7 +293,7 @@ async def test_a_server_that_takes_no_writes_for_a_while_is_waited_for(
     with redis_server.client() as client:
         client.execute_command(*trouble)
         writer = store.writer(lease)
-        writer.write(frame(3))
+        writer.write(b"".join(frames(3, 102, 1_000)), 100)
         creating = asyncio.create_task(store.create(record("run-2"), b"f", "worker-1"))
         await asyncio.sleep(0.3)
         assert writer.pending_bytes
@@ -284,7 +302,7 @@ async def test_a_server_that_takes_no_writes_for_a_while_is_waited_for(
     await end(writer)
     async with asyncio.timeout(LONG):
         assert (await creating).lease is not None
-    assert await rest(store.follow(KEY, 0)) == b"".join(frames(1, 3))
+    assert await rest(store.follow(KEY, 0)) == b"".join([*frames(1, 2), *frames(3, 102, 1_000)])
 
 
 async def test_a_thread_that_cannot_renew_is_told(hasty: RedisStore, redis_server: RedisServer) -> None:
