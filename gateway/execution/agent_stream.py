@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Any, cast
@@ -33,7 +33,7 @@ AGENT_FAILED = "agent_failed"
 GIVE_WAY = 0.01  # seconds
 ADDED = ("usage", "metadata")
 
-Begin = Callable[[], AsyncGenerator[Any, None]]
+Begin = Callable[[], AsyncIterator[Any]]
 
 
 class AgentStream:
@@ -57,7 +57,7 @@ class AgentStream:
     async def play(self, begin: Begin) -> Settled[None]:
         """Plays the agent to its end, whatever it raises; what that makes of the run is `ending`."""
         try:
-            generator = begin()
+            generator = cast("AsyncGenerator[Any, None]", begin())  # as `agents` has made sure
             try:
                 await self._take_all(generator)
             except BaseException as error:  # noqa: BLE001 - the boundary to the agent's code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ __all__ = ["TOOLS_AGENT", "AgentFunction", "Agents", "LocalAgent"]
 #: The built-in agent; no other one has its name.
 TOOLS_AGENT = "tools"
 
-AgentFunction = Callable[[RunAgentInput, Any], AsyncGenerator[Any, None]]
+AgentFunction = Callable[[RunAgentInput, Any], AsyncIterator[Any]]
 
 
 @dataclass(frozen=True, slots=True)

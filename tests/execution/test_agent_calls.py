@@ -24,7 +24,7 @@ from gateway.execution.outcomes import CANCELLED, ToolOutput
 from gateway.execution.tools import tool
 from gateway.run.questions import Answer
 from tests.execution.agents import AgentContext, ended, played, shown, start_agent
-from tests.execution.running import Desk, desk, quiet
+from tests.execution.running import LONG, Desk, desk, quiet
 
 Events = AsyncGenerator[Any, None]
 
@@ -361,3 +361,39 @@ async def answer(at: Desk, run: Any, interrupt_id: str, payload: Any) -> None:
     assert question is not None
     answered = replace(question, answer=Answer("resolved", payload))
     assert await at.store.replace_questions(run.key, [(question, answered)])
+
+
+async def test_a_call_that_fails_inside_the_gateway_is_logged_and_the_agent_hears_of_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def agent(given: RunAgentInput, ctx: AgentContext) -> Events:
+        await ctx.call_tool("add", {"a": 1, "b": 2}, "c1")
+        yield CustomEvent(name="never", value={})
+
+    async def breaks(*_: Any) -> None:
+        raise RuntimeError("a fault")
+
+    async with desk() as at:
+        monkeypatch.setattr(at.supervisor.executor, "execute", breaks)
+        run = await start_agent(at, agent, tools=[add])
+        async with asyncio.timeout(LONG):
+            await run.done.wait()
+        assert run.record.error == {"code": "agent_failed", "message": "a fault"}
+        assert "failed inside the gateway" in caplog.text
+
+
+async def test_a_run_that_is_cut_short_lets_go_of_its_calls() -> None:
+    async def agent(given: RunAgentInput, ctx: AgentContext) -> Events:
+        await asyncio.gather(ctx.call_tool("waits", {}, "c1"), ctx.call_tool("risky", {}, "c2"))
+        yield CustomEvent(name="never", value={})
+
+    async with desk() as at:
+        run = await start_agent(at, agent, tools=[waits, risky])
+        await at.saw(run, "waiting")
+        for task in list(at.supervisor._tasks):
+            if task.get_name().startswith("run "):
+                task.cancel()
+        async with asyncio.timeout(LONG):
+            await run.done.wait()
+        assert run.record.error is not None
+        assert run.record.error["code"] == "interrupted"

@@ -25,7 +25,7 @@ from ag_ui.core import (
     TokenUsage,
 )
 
-from gateway.errors import AbortError
+from gateway.errors import AbortError, StoreError
 from gateway.execution.caller import AuthContext
 from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
@@ -591,3 +591,48 @@ async def test_an_agent_cannot_stop_its_run_by_its_signal() -> None:
     async with desk() as at:
         record, _ = await played(at, agent)
         assert record.status == "completed"
+
+
+# -- faults that are not the agent's --
+
+
+async def test_a_store_that_fails_is_not_the_agents_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[bool] = []
+
+    async def agent(given: RunAgentInput, ctx: AgentContext) -> Events:
+        try:
+            yield CustomEvent(name="begun", value={})
+            await ctx.context.go.wait()
+            yield CustomEvent(name="last", value={})
+        finally:
+            closed.append(True)
+
+    async with desk() as at:
+        run = await start_agent(at, agent)
+        await at.saw(run, "begun")
+        with monkeypatch.context() as broken:
+            broken.setattr(run, "writer", Failing(run.writer))
+            at.stage.open()
+            record, events = await ended(at, run)
+        assert closed == [True]
+        assert record.error is not None
+        assert (record.error["code"], shown(events)) == ("internal", ["begun", "last"])
+
+
+class Failing:
+    """A writer that has taken something, and fails."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self._failed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def write(self, data: bytes, count: int = 1) -> None:
+        self._writer.write(data, count)
+        if not self._failed:
+            self._failed = True
+            raise StoreError("The store is away.")

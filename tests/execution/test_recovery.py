@@ -230,19 +230,23 @@ async def test_the_one_call_of_a_run_of_tools_leaves_its_output_for_who_waits_fo
 
 @pytest.fixture
 def both(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Makes two workers take the run over before one of them ends it."""
+    """Makes two workers take the run over, and know what to write, before one of them does."""
     barrier = asyncio.Barrier(2)
     waited: list[str] = []
-    plain = SharedStore.take_over
+    plain = SharedStore.take_over, SharedStore.append
 
     async def take_over(store: SharedStore, key: RunKey, worker: str, *, orphaned: bool = False) -> Lease | None:
-        lease = await plain(store, key, worker, orphaned=orphaned)
+        lease = await plain[0](store, key, worker, orphaned=orphaned)
         store.dead.add(worker)  # it may die on the way, too
-        waited.append(worker)
-        await barrier.wait()
         return lease
 
+    async def append(store: SharedStore, lease: Lease, *rest: Any) -> None:
+        waited.append(lease.worker)
+        await barrier.wait()
+        await plain[1](store, lease, *rest)
+
     monkeypatch.setattr(SharedStore, "take_over", take_over)
+    monkeypatch.setattr(SharedStore, "append", append)
     return waited
 
 
