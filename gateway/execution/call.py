@@ -124,9 +124,7 @@ class Call:
         self.signal: AbortSignal = run.signal.child() if parent is None else parent.signal.child()
         if parent is not None and parent.ended:
             self.signal.abort("tool")  # code that its parent left behind: nobody would hear of it, and no Stop reach it
-        self.closed = False
-        self.still_running = False
-        self.dropped = False
+        self.closed = self.still_running = self.dropped = False
         self.expired = False  # its own clock has rung
         self.taken = False  # a page has claimed it
         self.left = False  # code of it goes on that nobody waits for

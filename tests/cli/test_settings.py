@@ -45,14 +45,19 @@ def test_the_variables_of_the_client_commands_are_no_settings(monkeypatch: pytes
     assert Settings().model_dump(exclude_defaults=True) == {"port": 1}
 
 
+STORES = "use memory://, sqlite:///relative.db, sqlite:////absolute.db or redis://host"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"stop_grace": -1}, "Input should be greater than or equal to 0"),
         ({"stop_grace": float("inf")}, "Input should be a finite number"),
         ({"max_runs": 0}, "Input should be greater than 0"),
-        ({"store": "redis://:secret@host"}, "redis:// is not available in this version; use memory://"),
-        ({"store": "runs.db"}, "a store that is no URL is not available in this version; use memory://"),
+        ({"store": "mysql://:secret@host"}, f"mysql:// is no store; {STORES}"),
+        ({"store": "runs.db"}, f"what is no URL is no store; {STORES}"),
+        ({"store": "sqlite://runs.db"}, f"sqlite:// is no store; {STORES}"),
+        ({"store": "sqlite:///"}, f"sqlite:// is no store; {STORES}"),
         (
             {"workers": 2},
             "memory:// holds runs in one process, and 2 would each know only their own; use one worker",
