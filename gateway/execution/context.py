@@ -283,7 +283,7 @@ class ToolContext:
 
     def _offer(self, work: Awaitable[Any]) -> asyncio.Future[str]:
         note = detaching.offer(self._call, work)
-        if self._executor is not None and self._executor.desk is not None:
+        if self._call.listed and self._executor is not None and self._executor.desk is not None:
             self._executor.desk.on_offer(self._call)
         return note
 

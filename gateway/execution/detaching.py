@@ -87,8 +87,7 @@ def press(work: asyncio.Future[Any]) -> None:
 def offer(call: Call, work: Awaitable[Any]) -> asyncio.Future[str]:
     """See `ctx.detach`."""
     made = Offer(begun(work))
-    if call.moved is None:
-        call.offers.append(made)
+    call.offers.append(made)
     return made.note
 
 
@@ -114,8 +113,8 @@ async def _contained(work: Awaitable[T]) -> T:
 
 
 def pending_offers(call: Call) -> list[Offer]:
-    """What could move now."""
-    return [made for made in call.offers if not made.work.done()]
+    """What could move now; nothing of a call that is in the background already, though it may still be offered."""
+    return [made for made in call.offers if not made.work.done()] if call.listed else []
 
 
 async def run_detachable(offer_it: Callable[[asyncio.Future[T]], asyncio.Future[str]], work: Awaitable[T]) -> T | str:

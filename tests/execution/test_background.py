@@ -557,9 +557,9 @@ async def test_a_detach_is_not_refused_when_the_store_is_full() -> None:
         assert refused.value.code == "store_full"
         job = await detach(at, run)
         at.stage.open()
-        await at.finish(run)
-        record, _ = await job_of(at, job)
-        assert record.status == "completed"
+        await run.done.wait()
+        await job.done.wait()
+        assert job.record.status == "completed"
 
 
 async def test_what_is_over_lets_go_of_what_it_worked_with() -> None:

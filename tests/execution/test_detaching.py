@@ -237,7 +237,7 @@ async def test_a_task_of_before_the_move_can_end_the_job_itself() -> None:
         assert await notes(at) == [f"Background job call-1 ended.\n{ended}"]
 
 
-async def test_detach_taken_before_the_move_gives_no_work_to_the_call_that_has_moved() -> None:
+async def test_detach_taken_before_the_move_neither_gives_work_to_the_call_that_was_nor_moves_the_job_again() -> None:
     offered, answered, more = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def work(ctx: ToolContext) -> str:
@@ -264,6 +264,7 @@ async def test_detach_taken_before_the_move_gives_no_work_to_the_call_that_has_m
         await offered.wait()
         answered.set()
         await at.finish(run)
+        assert await refused(at, job) == NOT_NOW
         more.set()
         _, events = await job_of(at, job)
         assert text_of(result_of(events)) == "True False"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ def rejected(reason: str, error: str) -> dict[str, str]:
     return {"status": "rejected", "reason": reason, "error": error}
 
 
+STORES = pytest.mark.parametrize("store", ["memory://", "sqlite:///{}/runs.db"], ids=["memory", "sqlite"])
 OVER = rejected("not_running", "This call is not running any more.")
 NOT_NOW = rejected("not_detachable", '"{name}" cannot be moved to the background now.')
 
@@ -309,9 +311,10 @@ async def test_a_call_that_is_answered_with_json_cannot_be_detached() -> None:
         assert (await waiting).json()["structuredContent"] == {"run": "r"}
 
 
-async def test_a_call_is_detached_once_however_often_somebody_presses() -> None:
+@STORES
+async def test_a_call_is_detached_once_however_often_somebody_presses(store: str, tmp_path: Path) -> None:
     gates = Doors()
-    async with serving(works, stays, context=gates) as site:
+    async with serving(works, stays, context=gates, store=store.format(tmp_path)) as site:
         calls = ask(("c1", "works", {}), ("c2", "stays", {}))
         stream = Reader(await site.open("/agents/tools", agent_body(calls), ME))
         await stream.until("came")
@@ -374,11 +377,14 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
+@STORES
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_the_thread_shows_the_note_exactly_once_when_the_job_has_ended(ending: str) -> None:
+async def test_the_thread_shows_the_note_exactly_once_when_the_job_has_ended(
+    ending: str, store: str, tmp_path: Path
+) -> None:
     arguments, status, text = ENDINGS[ending]
     gates = Doors()
-    async with serving(works, context=gates) as site:
+    async with serving(works, context=gates, store=store.format(tmp_path)) as site:
         stream = await begun(site, arguments=arguments)
         job = await detach(site)
         await stream.rest()
@@ -424,9 +430,11 @@ async def test_agent_tools_neither_shows_nor_takes_a_note() -> None:
         assert len(await notes_of(site)) == 1
 
 
-async def test_without_an_owner_the_job_is_a_capability_and_there_is_no_note() -> None:
+async def test_without_an_owner_the_job_is_a_capability_and_there_is_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
     gates = Doors()
+    noted: list[Any] = []
     async with serving(works, context=gates) as site:
+        monkeypatch.setattr(site.engine.store, "add_note", lambda *note: noted.append(note))
         stream = Reader(await site.open("/tools/works", {"runId": "r", "threadId": "t", "toolCallId": "c"}))
         await stream.until("row")
         job = await detach(site, headers={})
@@ -434,7 +442,7 @@ async def test_without_an_owner_the_job_is_a_capability_and_there_is_no_note() -
         gates["go"].set()
         assert result_of(await whole(site, job, SOMEBODY_ELSE))["structuredContent"] == {"run": job}
         assert (await record_of(site, job, {}))["parentRunId"] == "r"
-        assert not site.engine.store._notes  # type: ignore[attr-defined]
+        assert noted == []
         error_of(await site.client.get("/threads/t"), 404, "thread_not_found")
 
 
@@ -509,8 +517,9 @@ async def test_the_stop_of_the_run_and_the_leaving_of_its_viewers_do_not_touch_t
             assert (await record_of(site, job))["status"] == "completed"
 
 
-async def test_a_question_is_answered_where_the_call_is_now() -> None:
-    async with serving(asks) as site:
+@STORES
+async def test_a_question_is_answered_where_the_call_is_now(store: str, tmp_path: Path) -> None:
+    async with serving(asks, store=store.format(tmp_path)) as site:
         stream = await begun(site, "asks", until="tool.waiting")
         asked = stream.events[-1]["value"]
         assert (await site.client.get("/runs/r", headers=ME)).json()["status"] == "waiting"

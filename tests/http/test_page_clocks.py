@@ -181,13 +181,19 @@ async def test_nothing_is_taken_from_a_page_while_the_question_of_a_call_that_is
         await page.is_refused()
 
 
-async def test_news_of_a_claim_that_come_after_the_answer_change_nothing() -> None:
+def test_news_of_a_claim_that_come_after_the_answer_change_nothing() -> None:
     """News may overtake each other, where the store is elsewhere."""
-    async with desk(page_claim=CLAIM) as at:
-        run, page = await asked(at)
-        await page.claim()
-        (question,) = await at.store.questions(run.key)
-        await page.answer("the answer")
-        at.supervisor.questions.changed(question)
-        _, events = await at.finish(run)
-        assert text_of(result_of(events)) == "the answer"
+
+    async def life() -> None:
+        async with desk(page_claim=CLAIM) as at:
+            run, page = await asked(at)
+            await page.claim()
+            (question,) = await at.store.questions(run.key)
+            answered = seconds()
+            await page.answer("the answer")
+            at.supervisor.questions.changed(question)
+            _, events = await at.finish(run)
+            assert text_of(result_of(events)) == "the answer"
+            assert seconds() == answered
+
+    in_virtual_time(life)
