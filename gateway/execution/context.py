@@ -61,6 +61,7 @@ class ToolContext:
         "_limit",
         "_logger",
         "_pieces",
+        "_pressure",
         "_run",
         "_tail",
         "_until",
@@ -86,6 +87,7 @@ class ToolContext:
         call.run = self._run = run
         self._add = run.stage.add
         self._pieces = run.stage.pieces
+        self._pressure = run.pressure
         self._heads = call.custom.stamped
         self._tail = call.custom.tail
         self._limit = limit
@@ -179,11 +181,14 @@ class ToolContext:
         `value` is a mapping, dataclass or pydantic model; `toolCallId` is added to it. It is encoded now, so it may be
         changed afterwards. What JSON cannot hold is replaced and counted, never an error (`strict_payloads` raises
         `PayloadError`). `batch=True` may wait up to 50 ms to share a write. Raises `TypeError` or `ValueError` for a
-        name or value that is none. Source: contract 4.3.
+        name or value that is none, `Backpressure` on the loop (threads wait) while more than `max_pending_bytes` is not
+        stored yet. Source: contract 4.3.
         """
         # The hot path, in one frame and with no call that is not C. What is unusual goes the long way instead.
         if time() >= self._until:
             self._next_millisecond()
+        if self._pressure.full:
+            self._pressure.hold()
         try:
             head = self._heads[name]
             if type(value) is dict and value and "toolCallId" not in value and not batch:

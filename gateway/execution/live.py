@@ -21,6 +21,7 @@ from gateway.errors import StoreError
 from gateway.execution.clocks import PausableTimer
 from gateway.execution.counts import Counts
 from gateway.execution.ending import ENDINGS, SUCCESS, Ending
+from gateway.execution.pressure import Pressure
 from gateway.execution.signals import AbortSignal
 from gateway.run.interrupts import interrupt_wire
 from gateway.run.questions import Question
@@ -99,6 +100,7 @@ class LiveRun:
         self._moved: dict[bytes | None, LiveRun] = {}
         self._source: LiveRun | None = None
         self.writer = writer
+        self.pressure = Pressure(writer, settings.max_pending_bytes, lambda: self.machine.over or self.signal.aborted)
         self.stage = Stage()
         self.taking = False
         self.closed_tails: set[bytes] = set()
@@ -106,8 +108,7 @@ class LiveRun:
         self._tools = tools
         #: A run that only carries one call of an adapter: nobody can see or stop it.
         self.unheard = unheard
-        #: Who started it, as the log says it.
-        self.who = ""
+        self.who = ""  # started it, as the log says it
         self.signal = AbortSignal()
         self.calls: dict[str, Call] = {}
         # The worker's own: a tool that goes on after the end of its run is still counted.
@@ -115,9 +116,8 @@ class LiveRun:
         self.done = asyncio.Event()
         self.on_disconnect: str = settings.on_disconnect
         self.disconnect_grace = settings.disconnect_grace
-        self._batched = 0
+        self._batched = self._seen = 0
         self._batching = False
-        self._seen = 0
         self._settled_at = 0.0
         self._notices: set[str] = set()
         self._viewers = 0
@@ -213,6 +213,7 @@ class LiveRun:
         if count:
             self.machine.advance(count)
             self.writer.write(data, count)
+            self.pressure.look()
 
     def _batch_due(self) -> None:
         self._batching = False  # before the look, as in `settle`

@@ -26,9 +26,21 @@ class CallSink:
         self._call = call
         self._ctx = ctx
         self._flushes: set[asyncio.Future[None]] = set()
+        self.job: ProcessJob | None = None
+        self._held = False
 
     def emit(self, name: str, value: bytes, changes: Sequence[tuple[str, str]]) -> None:
         self._call.emit_encoded(name, value, [Change(*change) for change in changes])
+        pressure = self._call.run.pressure
+        if pressure.full and self.job is not None and not self._held:
+            self._held = True
+            self.job.pause_reading()
+            pressure.when_free(self._go_on)
+
+    def _go_on(self) -> None:
+        self._held = False
+        if self.job is not None:
+            self.job.resume_reading()
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         self._call.progress(progress, total, message)
@@ -63,10 +75,12 @@ def process_job(tool: Tool, call: Call, ctx: ToolContext, arguments: Mapping[str
         "metadata": dict(ctx.metadata),
         "auth": None if ctx.auth is None else {**asdict(ctx.auth), "scopes": sorted(ctx.auth.scopes)},
     }
-    return ProcessJob(
+    sink = CallSink(call, ctx)
+    job = sink.job = ProcessJob(
         target=f"{tool.func.__module__}:{tool.func.__qualname__}",
         arguments=dict(arguments),
         context=context,
-        sink=CallSink(call, ctx),
+        sink=sink,
         signal=call.signal,
     )
+    return job
