@@ -1,7 +1,7 @@
 """The image of deploy/Dockerfile, made without an engine: its steps, carried out in folders.
 
 Every stage has a folder that stands for its root; absolute paths in COPY, WORKDIR and RUN are taken to be below it. The
-base image is the Python that is at hand. `python -m tests.deploy.image` writes deploy/requirements.txt.
+base image is the Python that is at hand. `scripts/recipes lock` writes deploy/requirements.txt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["DOCKERFILE", "LOCK", "ROOT", "Image", "Step", "built", "ignores", "l
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 LOCK = ROOT / "deploy" / "requirements.txt"
-HEAD = "# Written by `scripts/recipes --lock` from requirements/dev.txt: what agui-gateway[redis] needs to run.\n"
+HEAD = "# Written by `scripts/recipes lock` from requirements/dev.txt: what agui-gateway[redis] needs to run.\n"
 BUILD_SECONDS = 600
 _PATH = re.compile(r"(?<![\w./-])/(?=\w)")
 

@@ -22,10 +22,11 @@ import pytest
 from gateway import Settings
 from gateway.http.openapi import published_files
 from tests.deploy.image import DOCKERFILE, ROOT, Image, built
-from tests.deploy.programs import KEY, Program, Viewer, free_ports, headers, is_up
+from tests.deploy.programs import DEPLOY, KEY, Program, Viewer, free_ports, headers, is_up
 from tests.deploy.test_kubernetes import FILES
 from tests.deploy.test_systemd import run
-from tests.deploy.units import Unit
+from tests.deploy.units import FOLDER, SECRETS, UNIT, Unit
+from tests.docs.pages import page
 from tests.support.servers import eventually
 
 # Tools of others that only this file needs, in the versions that it was written with.
@@ -143,6 +144,36 @@ def test_its_stop_signal_ends_it_with_code_0(image: Image, running: tuple[Progra
     program, _ = running
     program.send(signal.Signals[image.stop_signal])
     assert program.exit_code(5) == 0
+
+
+def test_the_commands_of_the_page_install_what_the_unit_starts(image: Image, tmp_path: Path) -> None:
+    """Below a folder instead of the root; `systemctl` only writes down what it is told."""
+    site, root = tmp_path / "checkout", tmp_path / "root"
+    for folder in (site / "bin", root / "opt", root / "etc/systemd/system"):
+        folder.mkdir(parents=True)
+    (site / "deploy").symlink_to(DEPLOY)
+    (site / "dist").symlink_to(image.root.with_name("stage-0") / "dist")
+    (site / "bin/systemctl").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/told\n', "utf-8")
+    (site / "bin/systemctl").chmod(0o755)
+    text = page("docs/how-to/deploy.md").block("", "systemctl enable").text
+    script = re.sub(r"(?<=[ =])/(?=(?:opt|etc)/)|^/(?=opt/)", f"{root}/", text, flags=re.MULTILINE)
+    env = {**os.environ, "PATH": f"{site}/bin:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-euc", script], cwd=site, env=env, check=True, stdin=subprocess.DEVNULL)
+    assert (tmp_path / "told").read_text("utf-8") == "daemon-reload\nenable --now agui-gateway\n"
+    assert (root / "etc/systemd/system" / UNIT.name).read_text("utf-8") == UNIT.read_text("utf-8")
+    secrets = root / SECRETS.lstrip("/")
+    assert stat.S_IMODE(secrets.stat().st_mode) == 0o600
+    assert re.fullmatch(r"API_KEYS=alice:[\w-]{40,}\n", secrets.read_text("utf-8"))
+    command = Unit().one("ExecStart").replace(FOLDER, f"{root}{FOLDER}")
+    (port,) = free_ports(1)
+    given = dict([secrets.read_text("utf-8").strip().split("=", 1)])
+    program = Program(f"{command} --port {port}", root / FOLDER.lstrip("/") / "app", {**os.environ, **given})
+    try:
+        program.wait_for("(Serving) app:gateway")
+        program.send(signal.SIGTERM)
+        assert program.exit_code(5) == 0
+    finally:
+        program.close()
 
 
 def test_the_whole_drain_fits_into_the_units_time(tmp_path: Path) -> None:

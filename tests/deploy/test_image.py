@@ -41,7 +41,7 @@ def test_the_final_stage_is_without_tools_root_and_secrets() -> None:
 
 
 def test_the_lock_of_the_image_is_that_of_the_repository() -> None:
-    assert LOCK.read_text("utf-8") == locked(), "run scripts/recipes --lock"
+    assert LOCK.read_text("utf-8") == locked(), "run scripts/recipes lock"
     assert not re.search(r"^(pip|setuptools|hatchling|pytest|mypy)==", LOCK.read_text("utf-8"), re.MULTILINE)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import ssl
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,15 +21,19 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import uvicorn
 
 from gateway import Settings
 from tests.deploy.programs import DEPLOY, NAME, Program, Viewer, free_ports, gateway_environment, headers, is_up
+from tests.docs.pages import page
 from tests.support.redis import RedisServer
 from tests.support.servers import eventually
 
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 CONFIG = DEPLOY / "nginx.conf"
+COMMANDS = page("docs/how-to/deploy.md").block("", "--port 8001").commands
 LEASE, DRAIN = 2, 4
+LOOKS = count()
 # What stands around the recipe in a distribution's nginx.conf.
 AROUND = """
 daemon off;
@@ -67,10 +74,10 @@ class Site:
     def start(self, name: str) -> None:
         """Starts the gateway, or starts it anew."""
         port = self.ports["AB".index(name)]
-        command = (
-            f"agui-gateway serve app:gateway --port {port} --store {self.redis.url} --allowed-hosts {NAME} "
-            f"--lease-seconds {LEASE} --drain-timeout {DRAIN}"
-        )
+        (command,) = (line for line in COMMANDS if f" --port 800{'AB'.index(name) + 1} " in line)
+        for old, new in ((r"--port \d+", f"--port {port}"), (r"redis://\S+", self.redis.url)):
+            command = re.sub(old, new, command)
+        command += f" --lease-seconds {LEASE} --drain-timeout {DRAIN}"
         if name in self.gateways:
             self.gateways[name].close()
         self.gateways[name] = Program(command, DEPLOY, gateway_environment())
@@ -79,6 +86,15 @@ class Site:
         for name, program in self.gateways.items():
             program.wait_for(r"(Serving) app:gateway")
             eventually(partial(is_up, self.direct(name)), what=f"{name} is ready: {program.output}")
+            eventually(partial(self.sends_to, name), within=20, what=f"nginx sends requests to {name}")
+
+    def sends_to(self, name: str) -> bool:
+        """Whether nginx's next request goes there; one that has been away gets none for some seconds."""
+        mark = f"look-{next(LOOKS)}"
+        with suppress(httpx.TransportError), self.client() as client:
+            client.get("/healthz", headers={"x-request-id": mark})
+        upstream = f"upstream=127.0.0.1:{self.ports['AB'.index(name)]} "
+        return any(upstream in line for line in self.log.splitlines() if f"request={mark} " in line)
 
     def client(self, url: str = "", **options: Any) -> httpx.Client:
         return httpx.Client(
@@ -91,15 +107,16 @@ class Site:
         with self.client(self.direct(name)) as client:
             assert client.post("/tools/count", json=body, headers={"prefer": "respond-async"}).status_code == 202
 
-    def viewers(self, run_id: str, count: int = 4) -> list[Viewer]:
+    def viewers(self, run_id: str, number: int = 4) -> list[Viewer]:
         """Through nginx; they come to both gateways, one after the other."""
-        found = [Viewer(self.url, run_id, self.context) for _ in range(count)]
+        found = [Viewer(self.url, run_id, self.context) for _ in range(number)]
         eventually(lambda: all(viewer.ids for viewer in found), within=20, what=f"viewers of {run_id} see something")
         return found
 
     @property
     def log(self) -> str:
-        return (self.folder / "agui-gateway.access.log").read_text("utf-8")
+        path = self.folder / "agui-gateway.access.log"
+        return path.read_text("utf-8") if path.exists() else ""
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
@@ -141,7 +158,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         found.start("A")
         found.start("B")
         found.ready()
-        eventually(lambda: is_up(found.url, found.context), what=f"nginx serves: {nginx.output}")
         yield found
     finally:
         for program in (nginx, *found.gateways.values()):
@@ -286,3 +302,6 @@ def test_the_numbers_fit_the_gateways_own() -> None:
     assert "proxy_read_timeout     120s;" in text
     assert settings.keep_alive * 4 <= 120
     assert settings.tool_timeout * 4 <= 120
+    closes = uvicorn.Config("app", host="127.0.0.1").timeout_keep_alive
+    (kept,) = re.findall(r"    keepalive_timeout (\d+)s;", text)
+    assert int(kept) < closes, "nginx has to be the one that closes an idle connection"

@@ -17,6 +17,7 @@ import pytest
 from gateway import Settings
 from tests.deploy.programs import DEPLOY, Program, Viewer, free_ports, gateway_environment, headers, is_up
 from tests.deploy.units import FOLDER, UNIT, Unit
+from tests.docs.pages import page
 from tests.support.servers import eventually
 
 EXPOSURE = 20  # of 100; systemd calls it OK
@@ -82,7 +83,8 @@ def test_workers_without_a_shared_store_are_refused() -> None:
     refused = Program("agui-gateway serve app:gateway --workers 2", DEPLOY, gateway_environment())
     try:
         assert refused.exit_code(20) == 2
-        assert "memory:// holds runs in one process" in refused.output
+        command, answer = page("docs/how-to/deploy.md").block("", "--workers 2").commands
+        assert (refused.command, refused.output) == (f"exec {command}", f"{answer}\n")
     finally:
         refused.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.deploy.programs import DEPLOY, KEY, Program, gateway_environment
 from tests.docs.shells import environment
 
-__all__ = ["UNIT", "Unit"]
+__all__ = ["FOLDER", "SECRETS", "STATE", "UNIT", "Unit"]
 
 UNIT = DEPLOY / "agui-gateway.service"
 FOLDER, STATE, SECRETS = "/opt/agui-gateway", "/var/lib/agui-gateway", "/etc/agui-gateway.env"
