@@ -59,6 +59,13 @@ class QuestionDesk:
             for question in stopped:
                 await self.withdraw(lease.key, question.interrupt_id)
 
+    async def used(self, key: RunKey, run_id: str) -> None:
+        """The run that was resumed with these answers is there: they start no other one, also not once it is gone."""
+        asked = await self.store.questions(key)
+        mine = [question for question in asked if question.answer is not None and question.answer.run_id == run_id]
+        if mine:
+            await self.store.replace_questions(key, [(question, replace(question, closed=True)) for question in mine])
+
     async def withdraw(self, key: RunKey, interrupt_id: str) -> None:
         """Closes a question, unless it has its answer."""
         try:

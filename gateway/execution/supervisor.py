@@ -140,6 +140,8 @@ class Supervisor:
             return created.record, False
         self._per_session[_limit_key(spec)] += 1
         run = self._launch(spec, record, created.lease)
+        if spec.answers is not None:
+            self.spawn(self.questions.used(spec.answers.key, spec.key.run_id), name=f"answers of {spec.key.label}")
         # Without asking the store: a tool that never gives way would run before its first viewer is there.
         return replace(run.record, last_event_id=run.machine.seq), True
 
@@ -173,7 +175,8 @@ class Supervisor:
         if not answers.changes or await self.store.replace_questions(answers.key, answers.changes):
             return
         now = await self.store.questions(answers.key)
-        if not all(new in now for _, new in answers.changes):  # else by the same request, sent twice at once
+        # By the same request, sent twice at once: then its run is there, or will be in a moment.
+        if not all(new in now or replace(new, closed=True) in now for _, new in answers.changes):
             raise Conflict("These questions were answered or closed just now.", code="interrupt_answered")
 
     async def _take_back(self, key: RunKey, answers: Resumption) -> None:

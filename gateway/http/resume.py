@@ -81,7 +81,9 @@ async def resumed(
     changes: list[tuple[Question, Question]] = []
     for index, entry in enumerate(entries):
         question = asked[entry.interrupt_id]
-        if question.answer is not None and question.answer.run_id == run_id:  # the same request, sent again
+        mine = question.answer is not None and question.answer.run_id == run_id
+        # The same request, sent again: after a crash, before its run was there, or in the very moment in which it came.
+        if mine and (not question.closed or await engine.store.get(RunKey(key.owner, run_id)) is not None):
             answered[question.call_id] = question
         elif not question.open or record.status != "interrupted":
             answered[question.call_id] = question

@@ -291,6 +291,19 @@ async def test_the_same_post_at_once_is_one_run(path: str, headers: dict[str, st
 
 
 @PATHS
+async def test_the_same_post_runs_nothing_again_when_its_run_is_no_longer_kept(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with interrupted(path, run_ttl=100, interrupt_ttl=1_000) as (site, gates, interrupt):
+        body = body_of(path, "r2", resolve(interrupt, ADA))
+        await post(site, path, body)
+        monkeypatch.setattr(site.engine.store, "_clock", lambda: time() + 200)
+        assert (await site.client.get("/runs/r2", headers=ME)).status_code == 404
+        error_of(await send(site, path, body), 409, "interrupt_answered")
+        assert gates.executions["signs"] == 1
+
+
+@PATHS
 async def test_the_same_run_with_another_answer_is_a_conflict(path: str) -> None:
     async with interrupted(path) as (site, gates, interrupt):
         await post(site, path, body_of(path, "r2", resolve(interrupt, ADA)))
