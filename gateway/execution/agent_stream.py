@@ -16,6 +16,7 @@ from gateway.execution.agent_events import event_of
 from gateway.execution.call import now_ms
 from gateway.execution.ending import Ending
 from gateway.execution.live import LiveRun
+from gateway.execution.outcomes import message_of
 from gateway.execution.settle import Raised, Returned, Settled
 from gateway.run.chunks import Chunks
 from gateway.run.interrupts import bound
@@ -130,9 +131,7 @@ class AgentStream:
             return
         logger.warning("Agent %s of run %s failed", self._agent, label, exc_info=error)
         self._ended = True
-        message = str(error) or type(error).__name__
-        if isinstance(error, asyncio.CancelledError):
-            message = "The agent cancelled itself."
+        message = "The agent cancelled itself." if isinstance(error, asyncio.CancelledError) else message_of(error)
         self.ending = Ending(failure=(AGENT_FAILED, message))
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "interrupted",
     "invalid_arguments",
     "is_cancelled",
+    "message_of",
     "navigated",
     "output_of",
     "passed_on",
@@ -271,7 +272,7 @@ def error_of(exc: BaseException, changes: list[Change] | None = None) -> ToolOut
     """
     if isinstance(exc, asyncio.CancelledError):
         return failed("The tool cancelled itself.")
-    message = _clean(_message_of(exc), changes)
+    message = _clean(message_of(exc), changes)
     if not isinstance(exc, ToolError):
         return recode(ToolOutput([_text_block(message)], is_error=True))
     data = None if exc.data is None else _plain_object(exc.data, changes)
@@ -279,10 +280,11 @@ def error_of(exc: BaseException, changes: list[Change] | None = None) -> ToolOut
     return coded(code, _message_in(message), retryable=exc.retryable is True, data=data)
 
 
-def _message_of(exc: BaseException) -> str:
+def message_of(exc: BaseException) -> str:
+    """What an exception says, or its name when it says nothing; never raises."""
     try:
         text = exc.message if isinstance(exc, BaseExceptionGroup) else str(exc)
-    except Exception:  # noqa: BLE001  # a tool's exception may fail at anything, even at saying what it is
+    except Exception:  # noqa: BLE001  # foreign exceptions may fail at anything, even at saying what they are
         text = ""
     return text if text.strip() else type(exc).__name__
 

@@ -24,21 +24,15 @@ from ag_ui.core import (
     TextMessageStartEvent,
     TokenUsage,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.errors import AbortError, StoreError
 from gateway.execution.caller import AuthContext
 from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 from gateway.stores.base import StopRequest
-from tests.execution.agents import (
-    AgentContext,
-    ended,
-    names,
-    played,
-    shown,
-    start_agent,
-    told,
-)
+from tests.execution.agents import ADA, AgentContext, ended, names, note, played, shown, start_agent, told
 from tests.execution.running import LONG, desk, quiet
 
 Events = AsyncGenerator[Any, None]
@@ -215,6 +209,13 @@ async def test_an_error_that_an_agent_yields_ends_its_run_with_its_code() -> Non
         assert record.error == {"code": "agent_failed", "message": "No."}
 
 
+class Mute(Exception):
+    """Does not even say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
 async def raising(error: BaseException) -> Any:
     raise error
 
@@ -228,7 +229,8 @@ async def raising(error: BaseException) -> Any:
         (SystemExit(3), "3"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (asyncio.CancelledError(), "The agent cancelled itself."),
-        (BaseExceptionGroup("several", [ValueError("a")]), "several (1 sub-exception)"),
+        (BaseExceptionGroup("several", [ValueError("a")]), "several"),
+        (Mute(), "Mute"),
         (AbortError("tool"), "The call was aborted: tool."),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -591,6 +593,81 @@ async def test_an_agent_cannot_stop_its_run_by_its_signal() -> None:
     async with desk() as at:
         record, _ = await played(at, agent)
         assert record.status == "completed"
+
+
+# -- anything at all --
+
+SAYS: list[Any] = [
+    *({"type": kind, "messageId": name} for kind in ("TEXT_MESSAGE_START", "TEXT_MESSAGE_END") for name in "mn"),
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x"},
+    {"type": "TEXT_MESSAGE_CHUNK", "messageId": "o", "delta": "x"},
+    {"type": "TEXT_MESSAGE_CHUNK", "delta": "y"},
+    {"type": "STEP_STARTED", "stepName": "s"},
+    {"type": "STEP_FINISHED", "stepName": "s"},
+    {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "add"},
+    {"type": "TOOL_CALL_END", "toolCallId": "c"},
+    {"type": "SUBAGENT_STARTED", "subagentRunId": "sub", "name": "sub"},
+    {"type": "TEXT_MESSAGE_CHUNK", "messageId": "p", "delta": "x", "subagentRunId": "sub"},
+    CustomEvent(name="x", value=None),
+    RunStartedEvent(thread_id="x", run_id="x"),
+    finished(),
+    finished(outcome={"type": "interrupt", "interrupts": [{"id": "i", "reason": "r"}]}),
+    RunErrorEvent(message="No."),
+    17,
+]
+DOES = ["emit", "give way", "call", "ask", "raise"]
+
+
+@given(st.lists(st.sampled_from([*SAYS, *SAYS, *DOES]), max_size=15), st.none() | st.integers(0, 12))
+async def test_whatever_an_agent_says_and_whenever_it_is_stopped_its_stream_is_one_that_clients_accept(
+    script: list[Any], stop_after: int | None
+) -> None:
+    async def agent(given: RunAgentInput, ctx: AgentContext) -> Events:
+        for item in script:
+            if item == "emit":
+                ctx.emit_custom_event("emitted", {})
+            elif item == "give way":
+                await asyncio.sleep(0)
+            elif item in ("call", "ask"):
+                await ctx.call_tool("quick" if item == "call" else "asking", {})
+            elif item == "raise":
+                raise RuntimeError("no")
+            else:
+                yield item
+
+    async with desk() as at:
+        await at.store.add_note(ADA, "thread-1", note(1))
+        run = await start_agent(at, agent, tools=[quick, asking])
+        for _ in range(stop_after or 0):
+            await asyncio.sleep(0)
+        if stop_after is not None:
+            await at.stop(run)
+        record, events = await ended(at, run)  # which looks at the order
+        how = (record.status, events[-1].get("outcome", {}).get("type"))
+        # The last one: Stop came when the run had ended with its questions, and closed them.
+        assert how in {
+            ("completed", "success"),
+            ("failed", None),
+            ("interrupted", "interrupt"),
+            ("cancelled", "cancelled"),
+            ("cancelled", "interrupt"),
+        }
+        assert {call.status for call in record.calls} <= {"completed", "cancelled", "interrupted"}
+        assert not any(call.open for call in record.calls)
+        notes = await at.store.notes(ADA, "thread-1")
+        assert (notes[0].delivered_to == run.key.run_id) is ("call-1:note" in told(events))
+
+
+@tool
+async def quick() -> str:
+    """Answers at once."""
+    return "done"
+
+
+@tool(needs_approval=True)
+async def asking() -> str:
+    """Wants a yes."""
+    return "done"
 
 
 # -- faults that are not the agent's --
