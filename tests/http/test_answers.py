@@ -74,6 +74,17 @@ async def test_who_does_not_own_the_run_is_told_nothing_before_any_body_check(
         assert gave(await stream.rest())["payload"] == {"name": "Ada"}
 
 
+@pytest.mark.parametrize("use", ["follow", "share"])
+async def test_a_ticket_lets_nobody_answer(use: str) -> None:
+    async with a_question(asks) as (site, stream, waiting):
+        ticket = (await site.client.post("/runs/r/ticket", json={"use": use}, headers=ME)).json()["ticket"]
+        body = {"interruptId": waiting["interruptId"], "status": "resolved", "payload": {"name": "Eve"}}
+        refused = await site.client.post("/runs/r/input", params={"ticket": ticket}, json=body)
+        assert refused.status_code in (401, 403, 404), refused.text
+        await answered(site, waiting, {"name": "Ada"})
+        assert gave(await stream.rest())["payload"] == {"name": "Ada"}
+
+
 async def test_a_question_is_answered_once() -> None:
     async with a_question(asks_several, body={"runId": "r", "arguments": {"names": ["a", "b"]}, "toolCallId": "c"}) as (
         site,
