@@ -15,7 +15,8 @@ from gateway.execution.agents import LocalAgent
 from gateway.execution.bodies import TaskBody
 from gateway.execution.call import Call, now_ms
 from gateway.execution.caller import Caller
-from gateway.execution.executor import SHUTDOWN_GRACE, Executor, aborted_output
+from gateway.execution.coming_to import aborted_output
+from gateway.execution.executor import SHUTDOWN_GRACE, Executor
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
 from gateway.execution.settle import Raised

@@ -117,24 +117,18 @@ async def ask_open(call: Call, desk: QuestionDesk, question: Question) -> Answer
     wait.give_up = partial(_give_up, answered, "tool")
     try:
         await desk.ask(call.run.lease, question, partial(_take, answered))
-        if (lease := _now(call).run.lease) is not None and lease.key != run.key:
+        if (lease := call.current.run.lease) is not None and lease.key != run.key:
             await desk.move(lease, run.key, question)
-        tell_wait(_now(call), wait)  # not before the store has it: somebody will answer at once
+        tell_wait(call.current, wait)  # not before the store has it: somebody will answer at once
         answer = await answered
         if question.key != APPROVAL_KEY:
-            _now(call).newest = answer
+            call.current.newest = answer
         return answer
     finally:
         remove()
         _forget(answered)
-        desk.close(_now(call).run.key, question.interrupt_id)
+        desk.close(call.current.run.key, question.interrupt_id)
         end_wait(call, wait)
-
-
-def _now(call: Call) -> Call:
-    while call.moved is not None:
-        call = call.moved
-    return call
 
 
 def _take(answered: asyncio.Future[Answer], question: Question) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -41,8 +40,7 @@ class Rejected(NamedTuple):
 class BackgroundJob:
     """The job of a background run: waits for what the tool has left to it, and leaves a note."""
 
-    def __init__(self, work: list[asyncio.Future[Any]], frame: Body, store: Store) -> None:
-        self._work = work
+    def __init__(self, frame: Body, store: Store) -> None:
         self._frame = frame
         self._store = store
         self.call: Call | None = None
@@ -50,7 +48,7 @@ class BackgroundJob:
     async def __call__(self, run: LiveRun, executor: Executor, context: Any) -> dict[str, Any]:
         if self.call is None:
             raise RuntimeError("A background run without a call.")
-        output = await executor.go_on(self.call, self._work, self._frame)
+        output = await executor.go_on(self.call, self._frame)
         if run.key.owner is not None:
             # Before the end of the run: who sees the end may begin the thread's next run at once.
             text = ended_note(self.call.call_id, output.text)
@@ -95,7 +93,7 @@ class Detacher:
             raise RuntimeError("A call that can move has a run, and code.")
         offers = pending_offers(call)
         call.offers = [offer for offer in call.offers if offer not in offers]
-        work = BackgroundJob([offer.work for offer in offers], call.body, self._store)
+        work = BackgroundJob(call.body, self._store)
         context = None if call.ctx is None else call.ctx.context
         spec = RunSpec(
             key=record.key,
@@ -114,7 +112,9 @@ class Detacher:
         run.jobs.append(job)
         call.tell("tool.detached", {"runId": record.key.run_id})
         call.show_detached(record.key.run_id)
-        work.call = move(call, job)
+        work.call = moved = move(call, job)
+        moved.work_left = [offer.work for offer in offers]
+        moved.around, call.around = call.around, None
         for offer in offers:
             offer.note.set_result(detached_note(call.call_id))
         for woken in call.woken:

@@ -29,10 +29,11 @@ from gateway.wire.codec import Change, as_mapping, encode
 from gateway.wire.events import CustomWriter
 
 if TYPE_CHECKING:
-    from gateway.execution.bodies import Body
+    from gateway.execution.bodies import Body, TaskBody
     from gateway.execution.context import ToolContext
     from gateway.execution.detaching import Offer
     from gateway.execution.live import LiveRun
+    from gateway.execution.middleware import Inside
     from gateway.execution.outcomes import ToolOutput
     from gateway.execution.page_tools import PageTool
     from gateway.execution.tools import Tool
@@ -60,6 +61,7 @@ class Call:
         "answers",
         "approval",
         "arguments",
+        "around",
         "body",
         "call_id",
         "clock",
@@ -93,7 +95,10 @@ class Call:
         "waits",
         "woken",
         "work",
+        "work_left",
     )
+    around: tuple[TaskBody, Inside] | None  # the middleware, as its task
+    work_left: list[asyncio.Future[Any]]  # of a call in the background, by the tool
 
     def __init__(
         self,
@@ -130,6 +135,7 @@ class Call:
         self.left = False  # code of it goes on that nobody waits for
         self.nested: dict[Call, None] = {}  # calls inside it that have no result yet
         self.work: asyncio.Future[Any] | None = None
+        self.around, self.work_left = None, []
         self.output: ToolOutput | None = None
         self.listed = parent is None and not background
         self.ctx: ToolContext | None = None
@@ -166,6 +172,11 @@ class Call:
     def ended(self) -> bool:
         """Whether it has its result, or has asked by an interrupt: what code of it still does is for nobody."""
         return self.output is not None or self.question is not None
+
+    @property
+    def current(self) -> Call:
+        """What it is by now: itself, or its call in the background."""
+        return self if self.moved is None else self.moved.current
 
     @property
     def parked(self) -> bool:

@@ -21,10 +21,11 @@ from gateway.execution.asking import check_interrupt, check_interruptible
 from gateway.execution.bodies import Body, TaskBody, WorkBody, settled
 from gateway.execution.call import Call
 from gateway.execution.caller import Caller
+from gateway.execution.coming_to import aborted_output, converted, fitting, is_cancellation, wanted_in
 from gateway.execution.context import ToolContext
-from gateway.execution.detaching import detached_note
+from gateway.execution.detaching import detached_note, press
 from gateway.execution.middleware import Inside, Middleware, ToolCall, onion
-from gateway.execution.outcomes import WHAT_ENDED, ToolOutput
+from gateway.execution.outcomes import ToolOutput
 from gateway.execution.page_tools import PageGone, PageTool
 from gateway.execution.processes import ProcessDied
 from gateway.execution.question_desk import QuestionDesk
@@ -32,9 +33,9 @@ from gateway.execution.settle import Raised, Settled
 from gateway.execution.start import Starter, await_work, run_async
 from gateway.execution.threads import ThreadPool
 from gateway.execution.tools import Tool
-from gateway.wire.codec import Change, encode
+from gateway.wire.codec import Change
 
-__all__ = ["SHUTDOWN_GRACE", "Executor", "aborted_output"]
+__all__ = ["SHUTDOWN_GRACE", "Executor"]
 
 logger = logging.getLogger("gateway")
 
@@ -111,11 +112,30 @@ class Executor:
                     return outcomes.error_of(error)
                 raise
 
-    async def go_on(self, call: Call, work: list[asyncio.Future[Any]], frame: Body) -> ToolOutput:
+    async def go_on(self, call: Call, frame: Body) -> ToolOutput:
         """The rest of a call that has moved to the background: waits for its work, sends the result, returns it."""
         tool = call.tool or PageTool(call.tool_name)
+        try:
+            if call.around is None:
+                output = await self._rest(tool, call, frame)
+            else:
+                output = await self._end_of_around(tool, call, *call.around)
+        except Interrupt:
+            output = outcomes.error_of(NotAvailable("An interrupt is not available in the background."))
+        except asyncio.CancelledError:
+            call.signal.abort("shutdown")
+            call.finish(aborted_output(call))
+            raise
+        for work in call.work_left:
+            press(work)  # a middleware may have answered without it
+        call.finish(output)
+        _end_the_rest(call)
+        return output
+
+    async def _rest(self, tool: AnyTool, call: Call, frame: Body) -> ToolOutput:
+        """What becomes of the work that the tool has left to the background, and of the tool's own code."""
         cooperative = isinstance(tool, Tool) and tool.cooperative
-        name = f"background {call.call_id}"
+        name, work = f"background {call.call_id}", call.work_left
         body = WorkBody(await_work(work, call), work, frame, cooperative=cooperative, name=name)
         try:
             await self._watch(body, call)
@@ -123,17 +143,11 @@ class Executor:
             with suppress(TimeoutError):  # the tool's own code, which may have waited for its work, can still return
                 async with asyncio.timeout(self._grace):
                     await self._watch(frame, call)
-        except Interrupt:
-            output = outcomes.error_of(NotAvailable("An interrupt is not available in the background."))
         except asyncio.CancelledError:
-            call.signal.abort("shutdown")
             body.abandon()
-            call.finish(aborted_output(call))
             raise
         if not frame.future.done():
             frame.abandon()
-        call.finish(output)
-        _end_the_rest(call)
         return output
 
     async def _through(self, tool: AnyTool, call: Call, ctx: ToolContext) -> ToolOutput:
@@ -151,18 +165,26 @@ class Executor:
             return output
 
         def invoke() -> Any:
-            around = onion(self._middleware, ctx, innermost, partial(_converted, call))
+            around = onion(self._middleware, ctx, innermost, partial(converted, call))
             return around(ToolCall(call.tool_name, dict(call.arguments)))
 
         body = TaskBody(run_async(invoke, call), cooperative=False, name=f"middleware of {call.call_id}")
         call.work = body.future
+        call.around = (body, inside)
+        return await self._end_of_around(tool, call, body, inside)
+
+    async def _end_of_around(self, tool: AnyTool, call: Call, body: TaskBody, inside: Inside) -> ToolOutput:
+        """Of a call that moves only the note: what is around it moves too, and sees what becomes of the work."""
         try:
-            while not body.future.done() and not call.signal.aborted:  # it is woken also when the call moves
+            while not body.future.done() and not call.signal.aborted and call.moved is None:
                 await self._watch(body, call)
+            if call.moved is not None:
+                return outcomes.detached(detached_note(call.call_id))
             if not body.future.done():
                 await self._unwind_around(body, call, inside)
         except asyncio.CancelledError:
-            body.abandon()
+            if call.moved is None:
+                body.abandon()
             raise
         call.left = inside.left or inside.active > 0
         return self._of_middleware(tool, call, body, inside)
@@ -193,16 +215,16 @@ class Executor:
             return aborted_output(call)
         answer = settled(body.future, call.signal.aborted)
         # An answer that the tool gave before the abort counts, but only as all that is around it has let it pass.
-        kept = inside.last is not None and not call.dropped and not _is_cancellation(answer)
+        kept = inside.last is not None and not call.dropped and not is_cancellation(answer)
         if answer.aborted_first and not kept:
             return aborted_output(call)
-        return self._raised(tool, call, answer.error) if isinstance(answer, Raised) else _fitting(call, answer.value)
+        return self._raised(tool, call, answer.error) if isinstance(answer, Raised) else fitting(call, answer.value)
 
     async def _run(self, tool: AnyTool, call: Call, ctx: ToolContext, arguments: Mapping[str, Any]) -> ToolOutput:
         if call.ended:  # call_next after the end of the call
             call.signal.abort("tool")
-        if call.moved is not None:  # so is call_next after the call has moved
-            return outcomes.detached(detached_note(call.call_id))
+        if call.moved is not None:
+            return outcomes.failed("A call that has moved to the background cannot be made again.")
         if call.signal.aborted:
             call.dropped = True
             return aborted_output(call)
@@ -224,9 +246,11 @@ class Executor:
     async def _to_its_end(self, tool: AnyTool, call: Call, body: Body) -> ToolOutput:
         try:
             await self._watch(body, call)
-            if call.moved is not None:
+            if (moved := call.moved) is None:
+                return await self._outcome(tool, call, body)
+            if moved.around is None:
                 return outcomes.detached(detached_note(call.call_id))
-            return await self._outcome(tool, call, body)
+            return await self._rest(tool, moved, body)
         except asyncio.CancelledError:
             # By a middleware's own time limit, say: only `execute` knows whether the call ends with it.
             call.still_running = call.signal.aborted and not body.future.done()
@@ -289,7 +313,7 @@ class Executor:
         if isinstance(answer, Raised):
             return self._raised(tool, call, answer.error)
         if isinstance(tool, PageTool):
-            return _fitting(call, answer.value)
+            return fitting(call, answer.value)
         changes = list(replaced)
         try:
             output = outcomes.output_of(tool.check_output(answer.value), changes)
@@ -299,10 +323,10 @@ class Executor:
             return outcomes.error_of(error)
         except BaseException as error:  # noqa: BLE001 - a result runs its author's code once more: validators, models
             return self._raised(tool, call, error)
-        return _fitting(call, output)
+        return fitting(call, output)
 
     def _raised(self, tool: AnyTool, call: Call, error: BaseException) -> ToolOutput:
-        if (wanted := _wanted_in(error)) is not None:
+        if (wanted := wanted_in(error)) is not None:
             raise wanted
         if isinstance(error, PageGone):
             return outcomes.interrupted(tool.name, "its page", retryable=False, on_page=True)
@@ -313,39 +337,13 @@ class Executor:
             return outcomes.invalid_arguments(error.message, error.details)
         if not isinstance(error, GatewayError):
             logger.warning("Tool %s of run %s raised", tool.name, call.run.key.label, exc_info=error)
-        return _fitting(call, outcomes.error_of(error))
-
-
-def aborted_output(call: Call, reason: str | None = None) -> ToolOutput:
-    """What a call ends in whose signal was aborted; for this reason, if that is another one than the signal's.
-
-    One that has moved is not ended by that: it is what is around it that was.
-    """
-    if call.moved is not None:
-        return outcomes.detached(detached_note(call.call_id))
-    reason = reason or call.signal.reason or "tool"
-    retryable = call.tool is not None and call.tool.retryable
-    if reason == "user":
-        return outcomes.cancelled()
-    if reason == "timeout" and call.expired and isinstance(call.tool, PageTool) and not call.taken:
-        return outcomes.unavailable(call.tool_name, on_page=True)  # no page has it, so it never ran
-    if reason == "timeout" and call.expired:
-        return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
-    # A signal that an adapter brings may have reasons of its own.
-    return outcomes.interrupted(call.tool_name, WHAT_ENDED.get(reason, "its caller"), retryable=retryable)
+        return fitting(call, outcomes.error_of(error))
 
 
 def _end_the_rest(call: Call) -> None:
     """What it started and did not wait for ends with it: nobody would hear of that, and no Stop reach it."""
     if call.left or call.nested:
         call.signal.abort("tool")
-
-
-def _wanted_in(error: BaseException) -> Interrupt | Edited | None:
-    """What asks for another end of the call than a result, also when a task group has wrapped it."""
-    if isinstance(error, BaseExceptionGroup):
-        return next((found for inner in error.exceptions if (found := _wanted_in(inner)) is not None), None)
-    return error if isinstance(error, (Interrupt, Edited)) else None
 
 
 def _start_clock(call: Call) -> None:
@@ -359,24 +357,6 @@ def _expire(call: Call) -> None:
     if not call.untimed and (call.work is None or not call.work.done()):
         call.expired = not call.signal.aborted
         call.signal.abort("timeout")
-
-
-def _is_cancellation(answer: Settled[Any]) -> bool:
-    return isinstance(answer, Raised) and isinstance(answer.error, asyncio.CancelledError)
-
-
-def _converted(call: Call, value: Any) -> ToolOutput:
-    """What a middleware returned, as an output of plain JSON; raises `PayloadError` under `strict_payloads`."""
-    changes: list[Change] = []
-    output = outcomes.passed_on(value, changes) if isinstance(value, ToolOutput) else outcomes.output_of(value, changes)
-    if changes:
-        call.replaced(changes)
-    return output
-
-
-def _fitting(call: Call, output: ToolOutput) -> ToolOutput:
-    limit = call.run.settings.max_result_bytes
-    return outcomes.too_large(limit) if len(encode(output.to_wire())) > limit else output
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -378,8 +378,8 @@ class LiveRun:
         """Waits until the end of the run is in the store, then lets the waiters know."""
         try:
             await self.writer.flush()
-        except StoreError:
-            logger.exception("The end of run %s could not be stored", self.key.label)
+        except StoreError as error:
+            logger.error("The end of run %s could not be stored: %s", self.key.label, error)
         self.signal.detach()
         if self._leaving is not None:
             self._leaving.cancel()

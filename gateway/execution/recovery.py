@@ -56,6 +56,7 @@ async def recover(store: Store, key: RunKey, worker: str) -> RunRecord | None:
     if lease is None or record is None or record.over:
         return None
     await _leave_note(store, record)
+    await _close_questions(store, key)
     frames, ended = _end(record, await _untold(store, record), time())
     try:
         # In one piece: another worker that takes it over from this one finds all of it, or nothing.
@@ -71,6 +72,13 @@ async def _leave_note(store: Store, record: RunRecord) -> None:
         for call in record.calls:
             note = Note(record.key.run_id, call.call_id, lost_note(call.call_id), time())
             await store.add_note(record.key.owner, record.thread_id, note)
+
+
+async def _close_questions(store: Store, key: RunKey) -> None:
+    """Before the end of the run: nobody waits for the answers any more. One that comes first stays what it is."""
+    while asked := [question for question in await store.questions(key) if question.open]:
+        if await store.replace_questions(key, [(question, replace(question, closed=True)) for question in asked]):
+            return
 
 
 async def _untold(store: Store, record: RunRecord) -> list[Note]:

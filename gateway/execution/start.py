@@ -80,8 +80,8 @@ async def run_async(invoke: Invoke, call: Call) -> Settled[Any]:
     try:
         value = await invoke()
     except BaseException as error:  # noqa: BLE001 - the boundary to the tool's code
-        return Raised(error, call.signal.aborted)
-    return Returned(value, call.signal.aborted)
+        return Raised(error, call.current.signal.aborted)
+    return Returned(value, call.current.signal.aborted)
 
 
 async def run_async_generator(invoke: Invoke, call: Call) -> Settled[Any]:

@@ -21,12 +21,13 @@ from gateway.errors import Conflict, StoreError, TooMany, Unavailable
 from gateway.execution.background import Detached, Detacher, Rejected
 from gateway.execution.call import Call
 from gateway.execution.clocks import PausableTimer
+from gateway.execution.coming_to import aborted_output
 from gateway.execution.counts import Counts
 from gateway.execution.duties import Duties
 from gateway.execution.elsewhere import Offering, detach_elsewhere
 from gateway.execution.ending import ENDINGS
 from gateway.execution.entering import cancelled, enter
-from gateway.execution.executor import SHUTDOWN_GRACE, Executor, aborted_output
+from gateway.execution.executor import SHUTDOWN_GRACE, Executor
 from gateway.execution.live import LiveRun
 from gateway.execution.middleware import Middleware
 from gateway.execution.names import TOOL_NAME

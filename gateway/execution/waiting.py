@@ -68,8 +68,7 @@ def tell_wait(call: Call, wait: Wait) -> None:
 
 def end_wait(call: Call, wait: Wait) -> None:
     """The wait is over, however it ended. `call` is the one it was begun for, wherever that is by now."""
-    while call.moved is not None:
-        call = call.moved
+    call = call.current
     if wait not in call.waits:
         return  # it ended with its call
     call.waits.remove(wait)
@@ -106,8 +105,7 @@ def move_wait(wait: Wait, old: LiveRun, call: Call) -> None:
 
 def retell_wait(call: Call, wait: Wait) -> None:
     """Tells of a wait of a call that has moved, if it still waits."""
-    while call.moved is not None:
-        call = call.moved
+    call = call.current
     if wait in call.waits:
         tell_wait(call, wait)
 

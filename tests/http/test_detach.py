@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -664,18 +665,56 @@ async def test_while_the_gateway_drains_a_call_can_still_be_detached_and_its_job
 # -- middleware --
 
 
-async def test_middleware_around_a_detached_call_replaces_only_what_the_model_reads() -> None:
+async def test_a_filter_sees_what_becomes_of_a_detached_call_and_the_model_reads_only_what_it_lets_pass() -> None:
+    seen = []
+
+    async def redact(ctx: ToolContext, call: Any, call_next: Any) -> ToolOutput:
+        output: ToolOutput = await call_next(call)
+        seen.append((ctx.run_id, output.status))
+        return ToolOutput([{"type": "text", "text": "[secret]"}])
+
+    gates = Doors()
+    async with serving(works, context=gates, middleware=[redact]) as site:
+        stream = await begun(site)
+        job = await detach(site)
+        value = result_of(await stream.rest())
+        assert (value["status"], text_of(value)) == ("detached", note_for("c"))
+        assert seen == []
+        gates["go"].set()
+        assert text_of(result_of(await whole(site, job))) == "[secret]"
+        assert seen == [(job, "completed")]
+        messages = (await site.client.get("/threads/t", headers=ME)).json()["messages"]
+        assert [m["content"] for m in messages if m["id"] == "c:note"] == ["Background job c ended.\n[secret]"]
+
+
+async def test_a_middleware_that_answers_on_its_own_ends_the_work_that_it_does_not_wait_for() -> None:
+    async def impatient(ctx: ToolContext, call: Any, call_next: Any) -> ToolOutput:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                return cast(ToolOutput, await call_next(call))
+        return ToolOutput([{"type": "text", "text": "too slow"}])
+
+    gates = Doors()
+    async with serving(works, context=gates, middleware=[impatient]) as site:
+        stream = await begun(site)
+        job = await detach(site)
+        await stream.rest()
+        assert text_of(result_of(await whole(site, job))) == "too slow"
+
+
+async def test_stop_of_the_job_reaches_its_work_through_the_middleware_which_may_still_say_something() -> None:
     async def polite(ctx: ToolContext, call: Any, call_next: Any) -> ToolOutput:
         output: ToolOutput = await call_next(call)
-        if output.status == "detached":
-            return ToolOutput([{"type": "text", "text": f"Later. {output.text}"}], status="detached")
+        ctx.emit_custom_event("polite", {"status": output.status})
         return output
 
     gates = Doors()
     async with serving(works, context=gates, middleware=[polite]) as site:
         stream = await begun(site)
         job = await detach(site)
-        value = result_of(await stream.rest())
-        assert (value["status"], text_of(value)) == ("detached", f"Later. {note_for('c')}")
-        gates["go"].set()
-        assert result_of(await whole(site, job))["structuredContent"] == {"run": job}
+        await stream.rest()
+        await post(site, f"/runs/{job}/stop")
+        events = await whole(site, job)
+        assert [e["value"]["status"] for e in events if e.get("name") == "polite"] == ["cancelled"]
+        assert result_of(events)["status"] == "cancelled"
+        assert events[-1]["outcome"] == {"type": "cancelled"}
