@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.errors import StoreError
 from gateway.execution.heartbeat import Heartbeat
-from gateway.execution.recovery import recover_orphans
+from gateway.execution.recovery import Owed, recover_orphans
 from gateway.run.records import RunKey
 from gateway.settings import Settings
 from gateway.stores.base import Store
@@ -50,6 +50,11 @@ class Duties:
         self._every = settings.lease_seconds / RENEWALS
         self._heartbeat = Heartbeat(partial(store.renew_blocking, worker), self._every, settings.loop_dead_after)
         self._open = False
+        self._owed: Owed = {}
+
+    def owe(self, key: RunKey, ending: str) -> None:
+        """The store failed this run of ours, whose log has no end: it gets one once the store is back."""
+        self._owed[key] = ending
 
     async def open(self, spawn: Spawn) -> None:
         """Ends what died before, says that this worker lives, and goes on doing so."""
@@ -89,7 +94,7 @@ class Duties:
 
     async def _look_for_orphans(self) -> None:
         while True:
-            await self._quietly(recover_orphans(self._store, self._worker))
+            await self._quietly(recover_orphans(self._store, self._worker, self._owed))
             await asyncio.sleep(uniform(0.5, 1) * self._every)  # noqa: S311 - apart from the other workers
 
     async def _quietly(self, work: Awaitable[None]) -> None:

@@ -6,6 +6,7 @@ with the one terminal event that is due.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,44 +26,65 @@ from gateway.stores.base import Store
 from gateway.wire import events
 from gateway.wire.codec import decode, encode
 
-__all__ = ["recover", "recover_orphans"]
+__all__ = ["Owed", "recover", "recover_orphans"]
 
 logger = logging.getLogger("gateway")
 audit = logging.getLogger("gateway.runs")
 
-WHAT_ENDED = "the death of its worker"
+WHAT_ENDED = {
+    "lost": "the death of its worker",
+    "store": "a failure of the store",
+    "store_lost": "a failure of the store",
+}
+AT_ONCE = 32  # a worker may leave thousands, and a store answers many questions as fast as one
+
+# Runs, and the ending (`ENDINGS`) that is due.
+Owed = dict[RunKey, str]
 
 
-async def recover_orphans(store: Store, worker: str) -> None:
-    """Recovers every run whose worker has died; what the store does not do now is left for the next time."""
-    for key in await store.orphans():
-        try:
-            record = await recover(store, key, worker)
-        except StoreError:
-            logger.warning("Run %s could not be recovered yet", key.label, exc_info=True)
-        else:
-            if record is not None:
-                audit.info("run %s recovered: status=%s", key.label, record.status)
+async def recover_orphans(store: Store, worker: str, owed: Owed) -> None:
+    """Recovers every run whose worker has died, and those of `owed`; what the store does not do now is done later."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(key: RunKey) -> None:
+        async with gate:
+            try:
+                record = await recover(store, key, worker, owed)
+            except StoreError:
+                logger.warning("Run %s could not be recovered yet", key.label, exc_info=True)
+            else:
+                if record is not None:
+                    audit.info("run %s recovered: status=%s", key.label, record.status)
+
+    keys = dict.fromkeys([*owed, *await store.orphans()])
+    await asyncio.gather(*map(one, keys))
 
 
-async def recover(store: Store, key: RunKey, worker: str) -> RunRecord | None:
+async def recover(store: Store, key: RunKey, worker: str, owed: Owed | None = None) -> RunRecord | None:
     """Ends an orphaned run in the place of the worker that has died; returns its record.
 
     None when there is nothing to do: it is no orphan any more, or another worker is doing it. Raises `StoreError`;
-    then, or when this worker dies on the way, it can be done again.
+    then, or when this worker dies on the way, it can be done again. `owed` are the runs that are this worker's to end
+    although it lives, so that nobody finds them orphaned, and what they are to end in.
     """
-    lease = await store.take_over(key, worker, orphaned=True)
+    owed = {} if owed is None else owed
+    lease = await store.take_over(key, worker, orphaned=key not in owed)
+    if lease is not None:
+        owed.setdefault(key, "lost")
     record = None if lease is None else await store.get(key)
     if lease is None or record is None or record.over:
+        owed.pop(key, None)
         return None
     await _leave_note(store, record)
     await _close_questions(store, key)
-    frames, ended = _end(record, await _untold(store, record), time())
+    frames, ended = _end(record, await _untold(store, record), time(), owed[key])
     try:
         # In one piece: another worker that takes it over from this one finds all of it, or nothing.
         await store.append(lease, record.last_event_id + 1, frames, ended)
     except Fenced:
+        del owed[key]
         return None
+    del owed[key]
     return ended
 
 
@@ -109,7 +131,7 @@ async def _log_of(store: Store, record: RunRecord) -> bytes:
     return b"".join(pieces)
 
 
-def _end(record: RunRecord, notes: list[Note], now: float) -> tuple[list[bytes], RunRecord]:
+def _end(record: RunRecord, notes: list[Note], now: float, why: str) -> tuple[list[bytes], RunRecord]:
     """The events that are missing, and the record of the run that is over."""
     machine = RunMachine.resumed(record, record.last_event_id)
     frames = [machine.start(now)] if machine.state is State.NEW else []
@@ -119,13 +141,13 @@ def _end(record: RunRecord, notes: list[Note], now: float) -> tuple[list[bytes],
         frames += [machine.emit(event) for event in events.text_message(int(now * 1000), note.message_id, note.text)]
     for call in record.calls:
         if call.ended_at is None:
-            output = outcomes.interrupted(call.tool_name, WHAT_ENDED, retryable=False)
+            output = outcomes.interrupted(call.tool_name, WHAT_ENDED[why], retryable=False)
             frames += [machine.emit(event) for event in _result(call, output, now)]
             machine.set_call(replace(call, status=output.status, ended_at=now, open=False))
             if record.messages is None and len(record.calls) == 1:  # the one call of `/tools`, or of a background run
                 machine.record = replace(machine.record, result=encode(output.to_wire()))
     stopped = machine.record.reason == "user"
-    frames += machine.cancel(now) if stopped else machine.fail(now, *ENDINGS["lost"])
+    frames += machine.cancel(now) if stopped else machine.fail(now, *ENDINGS[why])
     return frames, machine.record
 
 

@@ -354,6 +354,8 @@ class Supervisor:
         """Nothing more of it will be stored: its calls end, and whoever takes it over writes its end."""
         logger.error("Run %s is lost to this worker: %s", run.key.label, reason)
         run.signal.abort("superseded" if reason == "superseded" else "store")
+        if reason != "superseded":  # this worker lives, so no other one will find it
+            self.duties.owe(run.key, reason)
         self.on_lost(run.record, reason)
 
     # -- detach --

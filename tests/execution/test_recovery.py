@@ -17,15 +17,16 @@ from gateway.errors import StoreError
 from gateway.execution.background import Detached
 from gateway.execution.context import ToolContext
 from gateway.execution.live import LiveRun
-from gateway.execution.recovery import recover, recover_orphans
+from gateway.execution.recovery import Owed, recover, recover_orphans
 from gateway.execution.supervisor import Supervisor
 from gateway.execution.tools import tool
+from gateway.run.questions import Answer
 from gateway.run.records import CallRecord, RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Lease, StopRequest
 from gateway.stores.memory import MemoryStore
 from tests.execution.agents import ADA, AgentContext, names, note, spec_of, told
-from tests.execution.running import LONG, Desk, Stage, check_order, check_stream, desk, events_of
+from tests.execution.running import LONG, Desk, Stage, check_order, check_stream, desk, events_of, quiet
 
 Events = AsyncGenerator[Any, None]
 LOST = "Background job call-1 stopped when the host restarted."
@@ -289,6 +290,38 @@ async def test_the_worker_that_was_thought_dead_writes_nothing_any_more(caplog: 
         assert check_order(await events_of(now.store, run.key)) == events
 
 
+@tool(timeout=0)
+async def asks(ctx: ToolContext) -> str:
+    """Asks twice at once."""
+    answers = await asyncio.gather(ctx.request_input("Which?"), ctx.request_input("When?"))
+    return str(answers)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_what_a_lost_run_has_asked_is_closed_and_an_answer_stays(
+    answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world() as now:
+        run = await now.at.start(asks)
+        call = run.calls["call-1"]
+        await quiet(lambda: len(call.waits) == 2)
+        asked = await now.store.questions(run.key)
+        now.die()
+        given = replace(asked[0], answer=Answer("resolved", 7))
+        replaced = now.store.replace_questions
+
+        async def late(*arguments: Any) -> bool:
+            monkeypatch.setattr(now.store, "replace_questions", replaced)
+            assert await replaced(run.key, [(asked[0], given)])
+            return await replaced(*arguments)
+
+        if answered:  # just before they are closed
+            monkeypatch.setattr(now.store, "replace_questions", late)
+        await now.recovered(run)
+        closed = [replace(question, closed=True) for question in asked]
+        assert await now.store.questions(run.key) == ([given, closed[1]] if answered else closed)
+
+
 # -- background jobs --
 
 
@@ -339,7 +372,7 @@ async def test_a_worker_that_dies_while_it_recovers_leaves_the_rest_to_the_next(
             with pytest.raises(StoreError):
                 await recover(now.store, job.key, "survivor")
         now.store.dead.add("survivor")
-        await recover_orphans(now.store, "third")
+        await recover_orphans(now.store, "third", {})
         events = check_order(await events_of(now.store, job.key))
         assert names(events).count("tool.result") == 1
         assert await notes_in(now.store) == [LOST]
@@ -430,11 +463,35 @@ async def test_a_run_that_cannot_be_recovered_does_not_keep_the_others_from_it(
             await plain(store, lease, *rest)
 
         monkeypatch.setattr(SharedStore, "append", append)
-        await recover_orphans(now.store, "survivor")
+        owed: Owed = {}
+        await recover_orphans(now.store, "survivor", owed)
         assert "could not be recovered yet" in caplog.text
         record = await now.store.get(second.key)
         assert record is not None
         assert record.over
+        # It belongs to one that lives now: nobody else finds it, so this one ends it as soon as it can.
+        assert owed == {first.key: "lost"}
+        assert await now.store.orphans() == []
+        monkeypatch.setattr(SharedStore, "append", plain)
+        await recover_orphans(now.store, "survivor", owed)
+        assert owed == {}
+        assert names(check_order(await events_of(now.store, first.key)))[-1] == "RUN_ERROR"
+
+
+@pytest.mark.parametrize(("why", "code"), [("store", "store_unavailable"), ("store_lost", "store_lost")])
+async def test_a_run_that_the_store_has_failed_gets_its_end_from_its_own_worker(why: str, code: str) -> None:
+    async with world(lease_seconds=0.1) as now:
+        run = await now.at.start(waits)
+        await now.at.saw(run, "waiting")
+        await now.store.take_over(run.key, now.at.supervisor.worker)  # what is still written comes to nothing
+        now.at.supervisor._lost(run, why)
+        async with asyncio.timeout(LONG):
+            events = check_order(await events_of(now.store, run.key))  # up to its end
+        assert events[-1]["code"] == code
+        record = await now.store.get(run.key)
+        assert record is not None
+        assert (record.status, record.calls[0].status) == ("failed", "interrupted")
+        assert "was ended by a failure of the store" in events[-2]["content"]
 
 
 async def test_a_store_in_memory_has_nothing_to_recover() -> None:
