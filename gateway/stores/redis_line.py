@@ -243,7 +243,9 @@ class Pump(ABC):
                 self._fail(batch, error)
             pause = min(max(2 * pause, SHORTEST_PAUSE), LONGEST_PAUSE) if self._again else 0.0
             if pause:
+                since = self._loop.time()
                 await asyncio.sleep(pause)
+                self._excuse(self._again, since + pause)
 
     async def _round(self, batch: list[Request]) -> None:
         asked = [(request, index) for request in batch if request.wanted for index in _open(request)]
@@ -251,11 +253,13 @@ class Pump(ABC):
             return
         nearest = min(request.deadline for request, _ in asked) - self._loop.time()
         seconds = max(min(self._patience, nearest), FEWEST_SECONDS)
+        due = self._loop.time() + seconds
         try:
             replies = await self.wire.round([request.commands[index] for request, index in asked], seconds)
         except asyncio.CancelledError:
             self._again = batch  # the store is being closed
             raise
+        self._excuse(batch, due)
         causes: dict[int, BaseException] = {}
         for (request, index), reply in zip(asked, replies, strict=True):
             request.replies[index] = reply
@@ -263,6 +267,13 @@ class Pump(ABC):
                 causes[id(request)] = reply.cause
         for request in batch:
             self._settle(request, causes.get(id(request)))
+
+    def _excuse(self, batch: Sequence[Request], due: float) -> None:
+        """A process that stood still, or its loop, has not tried: what came late by that has as much longer."""
+        late = self._loop.time() - due
+        if late > 0:
+            for request in batch:
+                request.deadline += late
 
     def _settle(self, request: Request, cause: BaseException | None) -> None:
         if cause is None:

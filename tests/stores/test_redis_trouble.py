@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -227,6 +228,27 @@ async def test_after_store_timeout_the_writer_is_told_once(
         await writer.flush()
     with pytest.raises(StoreError):
         await hasty.get(KEY)
+
+
+@pytest.mark.allow_blocking
+@pytest.mark.parametrize("meanwhile", ["resume", "restart"])
+async def test_a_process_that_stood_still_tries_again_before_it_gives_up(
+    hasty: RedisStore, redis_server: RedisServer, meanwhile: str
+) -> None:
+    writer = hasty.writer(await new_run(hasty))
+    writer.write(frame(1))
+    await writer.flush()
+    redis_server.pause()
+    writer.write(frame(2))
+    await asyncio.sleep(0.05)  # it has asked
+    if meanwhile == "resume":
+        redis_server.resume()
+    else:
+        redis_server.kill()
+        redis_server.start()
+    time.sleep(2)  # noqa: ASYNC251 - the loop stands still, as a process that was stopped
+    await end(writer)
+    assert await rest(hasty.follow(KEY, 0)) == b"".join(frames(1, 2))
 
 
 async def test_viewers_of_another_workers_run_are_told_when_nothing_can_be_read(
