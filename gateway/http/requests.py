@@ -42,11 +42,11 @@ def parameter(query: QueryParams, name: str, default: float, low: float, high: f
 
 def page_size(query: QueryParams, default: int, most: int) -> int:
     """`?limit=`, a whole number."""
-    given = float(parameter(query, "limit", default, 1, most))
-    if not given.is_integer():
+    given = int(parameter(query, "limit", default, 1, most))
+    if not query.get("limit", "1").isdecimal():
         message = "limit must be a whole number."
         raise RequestError(message, details=[{"field": "limit", "message": message}])
-    return int(given)
+    return given
 
 
 async def read_body(request: Request, limit: int) -> bytes:
