@@ -1,5 +1,5 @@
 # Aliases: the commands are in scripts/.
-.PHONY: demo test install lint check coverage build lock
+.PHONY: demo test install lint check coverage build lock recipes soak
 
 demo:
 	@scripts/demo
@@ -8,5 +8,5 @@ test:
 	@scripts/check
 	@scripts/test
 
-install lint check coverage build lock:
+install lint check coverage build lock recipes soak:
 	@scripts/$@

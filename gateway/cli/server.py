@@ -29,6 +29,8 @@ GC_THRESHOLDS = (50_000, 20, 50)
 SWITCH_INTERVAL = 0.001
 # A burst of viewers that come back together; the kernel has its own limit (somaxconn, mostly 4096).
 BACKLOG = 4_096
+# Longer than the 60 s of most proxies: who closes an idle connection first must not be the one that is not asked.
+KEEP_ALIVE_SECONDS = 75
 # After the drain only viewers that do not read are left.
 LAST_RESPONSES = 1
 # What a tool has left behind (a thread of `asyncio.to_thread`, say) would hold the interpreter for ever; the rest of
@@ -119,6 +121,7 @@ def serve(gateway: Gateway, *, announce: str) -> None:
         access_log=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=LAST_RESPONSES,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         server_header=False,
         date_header=False,
     )

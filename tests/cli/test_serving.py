@@ -30,7 +30,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "says"),
     [
         (("serve", APP, "--workers", "2"), "--workers: memory:// holds runs in one process"),
-        (("serve", APP, "--store", "sqlite:///x.db"), "--store: sqlite:// is not available in this version"),
+        (("serve", APP, "--store", "mysql://x"), "--store: mysql:// is no store; use memory://"),
         (("serve", APP, "--port", "-1"), "--port: Input should be greater than or equal to 0"),
         (("serve", APP, "--port", "x"), "Invalid value for '--port'"),
         (("serve", APP, "--on-disconnect", "x"), "Invalid value for '--on-disconnect'"),
