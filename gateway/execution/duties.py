@@ -94,8 +94,11 @@ class Duties:
 
     async def _look_for_orphans(self) -> None:
         while True:
-            await self._quietly(recover_orphans(self._store, self._worker, self._owed))
+            await self._quietly(recover_orphans(self._store, self._worker, self._owed, self._sure))
             await asyncio.sleep(uniform(0.5, 1) * self._every)  # noqa: S311 - apart from the other workers
+
+    def _sure(self) -> bool:
+        return self._heartbeat.steady
 
     async def _quietly(self, work: Awaitable[None]) -> None:
         try:

@@ -18,6 +18,8 @@ __all__ = ["Heartbeat"]
 logger = logging.getLogger("gateway")
 
 TICK = 1.0  # seconds between two signs of life of the loop
+AGAIN = 0.5  # seconds until a renewal that failed is tried again: the lease may be nearly over
+GAP = 1.5  # in the time between two renewals: one that took longer met trouble
 
 
 class Heartbeat:
@@ -37,6 +39,8 @@ class Heartbeat:
         self._clock = clock
         self._seen = clock()
         self._failing = False
+        self._renewed = clock()
+        self._well_since = float("-inf")
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -55,12 +59,19 @@ class Heartbeat:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
+    @property
+    def steady(self) -> bool:
+        """Whether it renews without a break. After one the others need the time, too, before they count as dead."""
+        now = self._clock()
+        gap = self._failing or now - self._renewed > GAP * self._every
+        return not gap and now - self._well_since >= self._every
+
     def _tick(self) -> None:
         self._seen = self._clock()
         self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def _beat(self) -> None:
-        while not self._over.wait(self._every):
+        while not self._over.wait(min(AGAIN, self._every) if self._failing else self._every):
             self.beat()
 
     def beat(self) -> None:
@@ -77,4 +88,8 @@ class Heartbeat:
                 logger.warning("The leases of this worker could not be renewed: %s", error)
             self._failing = True
         else:
+            now = self._clock()
+            if self._failing or now - self._renewed > GAP * self._every:
+                self._well_since = now
+            self._renewed = now
             self._failing = False

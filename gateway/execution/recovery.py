@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import time
 from typing import Any
@@ -42,8 +42,11 @@ AT_ONCE = 32  # a worker may leave thousands, and a store answers many questions
 Owed = dict[RunKey, str]
 
 
-async def recover_orphans(store: Store, worker: str, owed: Owed) -> None:
-    """Recovers every run whose worker has died, and those of `owed`; what the store does not do now is done later."""
+async def recover_orphans(store: Store, worker: str, owed: Owed, sure: Callable[[], bool] = lambda: True) -> None:
+    """Recovers every run whose worker has died, and those of `owed`; what the store does not do now is done later.
+
+    Not `sure`: after trouble of the store, or of this worker, who seems dead may only have been kept from renewing.
+    """
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(key: RunKey) -> None:
@@ -56,8 +59,8 @@ async def recover_orphans(store: Store, worker: str, owed: Owed) -> None:
                 if record is not None:
                     audit.info("run %s recovered: status=%s", key.label, record.status)
 
-    keys = dict.fromkeys([*owed, *await store.orphans()])
-    await asyncio.gather(*map(one, keys))
+    orphans = await store.orphans()
+    await asyncio.gather(*map(one, dict.fromkeys([*owed, *(orphans if sure() else ())])))
 
 
 async def recover(store: Store, key: RunKey, worker: str, owed: Owed | None = None) -> RunRecord | None:
@@ -77,7 +80,9 @@ async def recover(store: Store, key: RunKey, worker: str, owed: Owed | None = No
         return None
     await _leave_note(store, record)
     await _close_questions(store, key)
-    frames, ended = _end(record, await _untold(store, record), time(), owed[key])
+    notes = await _untold(store, record)
+    now = await store.get(key) or record  # as late as can be: a Stop that was accepted meanwhile counts
+    frames, ended = _end(now, notes, time(), owed[key])
     try:
         # In one piece: another worker that takes it over from this one finds all of it, or nothing.
         await store.append(lease, record.last_event_id + 1, frames, ended)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -24,13 +25,15 @@ from typing import Any
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import CursorExpired, TooMany
+from gateway.errors import CursorExpired, StoreError, TooMany
 from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunKey
 from gateway.stores.base import Follower
 from gateway.wire.sse import KEEP_ALIVE, retry
 
 __all__ = ["HEADERS", "RAW_SEND", "ViewerResponse", "Viewers"]
+
+logger = logging.getLogger("gateway")
 
 TICK = 1.0  # seconds between two looks at all viewers at most; half a millisecond of work for 5 000 of them
 BREAK_SECONDS = 1.0
@@ -197,6 +200,9 @@ class ViewerResponse(EventSourceResponse):
                     return
         except CursorExpired:
             self.cut("lagged")
+        except StoreError as error:  # its viewer may resume when the store is back
+            logger.warning("A viewer of run %s was cut: %s", self.key.label, error)
+            self.cut("store")
         if self._last and not self._gone:
             await self._send(send, self._last)
         if not self._gone and self._cut is None:

@@ -44,6 +44,35 @@ async def test_a_loop_that_does_not_turn_for_long_is_given_up_and_taken_back_whe
     await heartbeat.stop()
 
 
+async def test_after_a_gap_it_is_not_steady_until_the_others_had_the_time_to_renew() -> None:
+    clock, failing = Clock(), False
+
+    def renew() -> None:
+        if failing:
+            raise StoreError("gone")
+
+    heartbeat = Heartbeat(renew, 5, 60, clock=clock)
+    assert heartbeat.steady
+
+    def seen_after(seconds: float) -> tuple[bool, bool]:
+        clock.now += seconds
+        before = heartbeat.steady
+        heartbeat._seen = clock.now
+        heartbeat.beat()
+        return before, heartbeat.steady
+
+    assert seen_after(5) == (True, True)
+    assert seen_after(7) == (True, True)
+    assert seen_after(9) == (False, False)  # it, or the store, stood still
+    assert seen_after(4) == (False, False)
+    assert seen_after(1) == (True, True)
+    failing = True
+    assert seen_after(5) == (True, False)
+    failing = False
+    assert seen_after(0.5) == (False, False)
+    assert seen_after(5) == (True, True)
+
+
 async def test_a_store_that_fails_is_asked_again() -> None:
     answers = iter([StoreError("gone"), StoreError("gone"), None])
 

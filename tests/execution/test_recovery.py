@@ -20,7 +20,7 @@ from gateway.execution.live import LiveRun
 from gateway.execution.recovery import Owed, recover, recover_orphans
 from gateway.execution.supervisor import Supervisor
 from gateway.execution.tools import tool
-from gateway.run.questions import Answer
+from gateway.run.questions import Answer, Question
 from gateway.run.records import CallRecord, RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Lease, StopRequest
@@ -88,6 +88,7 @@ async def world(**options: Any) -> AsyncIterator[World]:
             await asyncio.gather(*supervisor._tasks, return_exceptions=True)
         logging.disable(logging.NOTSET)
         supervisor.threads.close()
+        await supervisor.duties._heartbeat.stop()
 
 
 @tool(timeout=0)
@@ -171,6 +172,22 @@ async def test_a_run_that_somebody_has_stopped_ends_cancelled(heard: bool) -> No
         assert record.status == "cancelled"
         assert names(events)[-4:] == ["run.stopping", "TEXT_MESSAGE_END", "STEP_FINISHED", "RUN_FINISHED"]
         assert names(events).count("run.stopping") == 1
+
+
+async def test_a_stop_while_it_is_being_recovered_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world() as now:
+        run = await now.at.start(waits)
+        await now.at.saw(run, "waiting")
+        now.die()
+        asked = now.store.questions
+
+        async def stopped(key: RunKey) -> list[Question]:
+            await now.store.request_stop(StopRequest(key, "user"))
+            return await asked(key)
+
+        monkeypatch.setattr(now.store, "questions", stopped)
+        record, _ = await now.recovered(run)
+        assert record.status == "cancelled"
 
 
 async def test_a_run_that_something_else_was_stopping_fails() -> None:
@@ -476,6 +493,17 @@ async def test_a_run_that_cannot_be_recovered_does_not_keep_the_others_from_it(
         await recover_orphans(now.store, "survivor", owed)
         assert owed == {}
         assert names(check_order(await events_of(now.store, first.key)))[-1] == "RUN_ERROR"
+
+
+async def test_after_trouble_nobody_is_taken_for_dead_and_what_is_owed_is_ended_all_the_same() -> None:
+    async with world() as now:
+        first, second = await now.at.start(waits), await now.at.start(waits)
+        await now.at.saw(second, "waiting")
+        now.die()
+        owed = {first.key: "store"}
+        await recover_orphans(now.store, "survivor", owed, lambda: False)
+        assert owed == {}
+        assert await now.store.orphans() == [second.key]
 
 
 @pytest.mark.parametrize(("why", "code"), [("store", "store_unavailable"), ("store_lost", "store_lost")])

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from gateway.errors import StoreError
 from gateway.execution.context import ToolContext
 from gateway.execution.tools import tool
 from gateway.wire.sse import KEEP_ALIVE, Decoder
@@ -223,6 +224,40 @@ async def test_a_cut_stream_is_broken_and_not_ended() -> None:
         assert (await resumed.rest())[-1][1]["type"] == "RUN_FINISHED"
         stream.leave()
         resumed.leave()
+
+
+class Failing:
+    """A follower whose store does not answer."""
+
+    cursor = 0
+    sink = None
+
+    def __aiter__(self) -> Failing:
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise StoreError("The store is away.")
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_viewer_whose_store_fails_is_cut_and_may_resume(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+    async with serving(waits, context=stage) as site:
+        run_id = await start(site, "waits")
+        with monkeypatch.context() as broken:
+            broken.setattr(site.engine.store, "follow", lambda key, cursor: Failing())
+            stream = await site.open(f"/runs/{run_id}/events")
+            await stream.until_broken()
+        assert site.engine.viewers.dropped["store"] == 1
+        stage.go.set()
+        resumed = await site.open(f"/runs/{run_id}/events")
+        assert (await resumed.rest())[-1][1]["type"] == "RUN_FINISHED"
+    assert [record.levelname for record in caplog.records if "was cut" in record.message] == ["WARNING"]
+    assert "Exception in ASGI application" not in caplog.text
 
 
 async def test_a_viewer_overtaken_by_the_limit_of_the_log_is_cut_and_then_told_that_its_cursor_expired() -> None:
