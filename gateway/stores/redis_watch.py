@@ -80,12 +80,12 @@ class Watch:
         return await self._line.submit(*(("HMGET", key, "epoch", "last", "over") for key in keys))
 
     def _judge(self, writer: RedisWriter, reply: list[bytes | None]) -> None:
-        epoch, _, over = reply
-        if writer.ended or over is not None:
+        epoch, _, _ = reply
+        if writer.ended:
             return
         if epoch is None:
             self._lose(writer, "store_lost", GONE)
-        elif int(epoch) != writer.lease.epoch:
+        elif int(epoch) != writer.lease.epoch:  # also when it is over by now: another one has ended it
             self._lose(writer, "superseded", SUPERSEDED)
 
 

@@ -126,6 +126,20 @@ async def test_a_silent_writer_hears_that_it_was_superseded(open_redis: OpenRedi
     hearing.cancel()
 
 
+async def test_a_silent_writer_learns_that_its_run_was_taken_over_and_ended(open_redis: OpenRedis) -> None:
+    one, two = await open_redis(lease_seconds=0.2), await open_redis()
+    writer = one.writer(await new_run(one))
+    lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    viewer = one.follow(KEY, 0)
+    lease = await two.take_over(KEY, "worker-2")
+    assert lease is not None
+    await two.append(lease, 1, frames(1, 3), replace(record(), status="failed", ended_at=NOW))
+    writer.on_lost(lost.set_result)
+    async with asyncio.timeout(LONG):
+        assert await lost == "superseded"
+        assert await rest(viewer) == b"".join(frames(1, 3))
+
+
 async def test_stop_and_answers_reach_the_worker_that_has_the_run(open_redis: OpenRedis) -> None:
     one, two = await open_redis(), await open_redis()
     await one.ask(await new_run(one), QUESTION)
