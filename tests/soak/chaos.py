@@ -14,7 +14,10 @@ from tests.soak.fleet import Fleet, Worker
 from tests.soak.tally import Tally
 from tests.support.redis import RedisServer
 
-__all__ = ["Chaos"]
+__all__ = ["DRAIN", "Chaos"]
+
+DRAIN = 3.0  # seconds that runs have after SIGTERM
+EXIT_WITHIN = DRAIN + 2 + 1  # contract 8, and some time to be noticed on a busy machine
 
 
 class Chaos:
@@ -36,13 +39,14 @@ class Chaos:
         past = any(start <= until and end >= since - 1 for start, end, _ in self.done)
         return not past and not any(start <= until for start, _ in self._open.values())
 
-    async def go_on(self) -> None:
-        """Until it is cancelled."""
-        troubles: list[Callable[[], Awaitable[None]]] = [self._kill, self._kill, self._pause, self._pause]
+    async def go_on(self, after: float) -> None:
+        """Until it is cancelled; the first `after` seconds are calm."""
+        troubles: list[Callable[[], Awaitable[None]]] = [self._kill, self._kill, self._pause, self._pause, self._drain]
         if isinstance(self._store, RedisServer):
             troubles += [self._restart, self._restart, self._stall, self._drop]
         else:
             troubles += [self._lock]
+        await asyncio.sleep(after)
         while True:
             await asyncio.sleep(self._rng.uniform(1, 5))
             task = asyncio.ensure_future(self._run(self._rng.choice(troubles)))
@@ -86,6 +90,18 @@ class Chaos:
         trouble = self._begin(f"SIGSTOP {worker.name} ({worker.lives[-1].pid}) for {seconds:.1f} s")
         self._tally.counts["pauses beyond the lease" if seconds > self._lease else "pauses within the lease"] += 1
         await worker.pause(seconds)
+        self._end(trouble)
+
+    async def _drain(self) -> None:
+        if (worker := self._victim()) is None:
+            return
+        trouble = self._begin(f"SIGTERM {worker.name} ({worker.lives[-1].pid})")
+        self._tally.counts["drains (SIGTERM)"] += 1
+        took = await worker.drain()
+        self._tally.times["drained worker's exit after"].append(took)
+        if took > EXIT_WITHIN:
+            self._tally.bad("late exits", f"{worker.name} took {took:.1f} s to drain")
+        await worker.start()
         self._end(trouble)
 
     # -- Redis --

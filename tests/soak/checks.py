@@ -140,8 +140,11 @@ def _ending(run: Run, record: dict[str, Any], fleet: Fleet, tally: Tally, lease:
         yield "interrupted without cause", f"no worker of it was killed or paused: {record}"
     elif status == "completed" and run.kind == "endless":
         yield "wrong ends", "it has completed and could not"
+    paused = [since for life in silent for since, until in life.pauses if since < ended < until]
+    if status == "failed" and paused:
+        tally.times["paused worker's run closed after"].append(ended - max(paused))
     killed = [life.killed_at for life in silent if life.killed_at is not None and life.killed_at < ended]
-    if killed:
+    if killed and status != "completed":
         tally.times["killed worker's run closed after"].append(ended - max(killed))
         if ended - max(killed) > CLOSED_WITHIN:
             yield "closed late", f"{ended - max(killed):.1f} s after its worker's death"

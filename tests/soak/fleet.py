@@ -26,7 +26,7 @@ START_SECONDS = 60.0
 
 @dataclass
 class Life:
-    """One process: when it was killed, and from when to when it stood still (Unix seconds)."""
+    """One process: when it was killed or told to end, and from when to when it stood still (Unix seconds)."""
 
     pid: int
     killed_at: float | None = None
@@ -86,6 +86,15 @@ class Worker:
             self.lives[-1].killed_at = time.time()
             self._process.kill()
             self._process.wait()
+
+    async def drain(self) -> float:
+        """SIGTERM; returns the seconds until it has ended."""
+        assert self._process is not None
+        self.up = False
+        self.lives[-1].killed_at = since = time.time()
+        self._process.terminate()
+        await asyncio.to_thread(self._process.wait, START_SECONDS)
+        return time.time() - since
 
     async def pause(self, seconds: float) -> None:
         """It stands still, with its connections open, and goes on as if nothing had been."""

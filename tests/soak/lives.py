@@ -194,8 +194,8 @@ class Lives:
 
     async def _stop(self, run: Run) -> None:
         """From a worker that does not run it, seen at one that does not run it either."""
-        wanted = self._rng.randint(1, 30)
-        if run.kind == "endless" and not await run.until(lambda: len(run.events) > wanted):
+        wanted = self._rng.randint(1, 30) if run.kind == "endless" else 1
+        if not await run.until(lambda: len(run.events) > wanted):
             return
         owner = self._fleet.worker_of(run.pid)
         seen = asyncio.create_task(self._sees_stopping(run, self._any(owner)))
@@ -293,7 +293,8 @@ class Lives:
         for job_id in jobs:
             self._tally.counts["jobs"] += 1
             job = Run(job_id, run.thread_id, run.session, "job", run.call_id, parent=run, asked=run.asked)
-            await self._watched(job)
+            stopped = self._rng.random() < 0.25
+            await asyncio.gather(self._watched(job), self._stop(job) if stopped else self._nothing(job))
             await self._note(run)
 
     async def _note(self, run: Run) -> None:
