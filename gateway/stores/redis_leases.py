@@ -8,6 +8,7 @@ may name a run too many and never one too few; what is too many is taken out by 
 from __future__ import annotations
 
 from abc import ABC
+from time import monotonic
 from typing import Any, NamedTuple
 
 from gateway.run.records import RunKey
@@ -39,6 +40,8 @@ class RedisLeases(ABC):
     _keys: Keys
     _line: Line
     _renewer: Renewer
+    #: What seemed too many, by worker, and since when.
+    _stale: dict[str, dict[bytes, float]]
 
     def _now(self) -> str:
         raise NotImplementedError
@@ -71,11 +74,12 @@ class RedisLeases(ABC):
 
     async def orphans(self) -> list[RunKey]:
         _, dead = await self._lives()
+        self._stale = {worker: since for worker, since in self._stale.items() if worker in dead}
         found: list[RunKey] = []
         for worker in dead:
-            mine = await self._held_by(worker)
+            members, mine = await self._held_by(worker)
             found += mine
-            if not mine:
+            if not members:
                 self._line.tell(DROP_WORKER([self._keys.workers], self._now(), raw(worker)))
         return found
 
@@ -131,17 +135,23 @@ class RedisLeases(ABC):
             found += [_held(reply) for reply in replies]
         return found
 
-    async def _held_by(self, worker: str) -> list[RunKey]:
-        """The runs that a worker holds and that are not over."""
+    async def _held_by(self, worker: str) -> tuple[list[bytes], list[RunKey]]:
+        """What leads from a dead worker to runs, and those that it holds and that are not over."""
         members: list[bytes] = await self._line.ask(("SMEMBERS", self._keys.held(worker)))
         keys = [load(RunKey, member.decode()) for member in members]
         holders = await self._holders(keys)
         mine = [key for key, held in zip(keys, holders, strict=True) if held is not None and held.worker == worker]
         stale = [member for member, key in zip(members, keys, strict=True) if key not in mine]
-        if stale:
-            # A run that is not there may be about to be made; but then its worker lives, and this one does not.
-            self._line.tell(("SREM", self._keys.held(worker), *stale))
-        return mine
+        if gone := self._long_stale(worker, stale):
+            self._line.tell(("SREM", self._keys.held(worker), *gone))
+        return members, mine
+
+    def _long_stale(self, worker: str, stale: list[bytes]) -> list[bytes]:
+        """A run that is not there may be about to be made, by a worker that was only kept from renewing: it has
+        `store_timeout` for that."""
+        now, before = monotonic(), self._stale.get(worker, {})
+        seen = self._stale[worker] = {member: before.get(member, now) for member in stale}
+        return [member for member, since in seen.items() if now - since > self._settings.store_timeout]
 
 
 def _held(reply: list[bytes | None]) -> Held | None:

@@ -63,6 +63,7 @@ class RedisStore(RedisState, RedisLeases):
         self._renewer = Renewer(url, self._settings)
         #: By run: the writer of the newest lease that this process has had, until the run is over.
         self._writers: dict[RunKey, RedisWriter] = {}
+        self._stale = {}
 
     async def __aenter__(self) -> Self:
         await self._check()

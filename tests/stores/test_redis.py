@@ -22,6 +22,7 @@ from gateway.stores.base import QuestionChanged, StopRequest, Ticket
 from gateway.stores.redis_keys import Keys
 from gateway.stores.redis_store import RedisStore
 from gateway.stores.redis_tail import RunFeed
+from gateway.stores.values import dump
 from tests.conformance.stores import LONG, Clock, frame, frames, new_run, read, record, rest
 from tests.support.redis import RedisServer, new_prefix, redis_server, shared_redis
 
@@ -181,6 +182,33 @@ async def test_of_two_workers_that_find_an_orphan_one_gets_it(open_redis: OpenRe
         )
         assert len([lease for lease in leases if lease is not None]) == 1
     assert await one.orphans() == []
+
+
+async def test_a_run_that_a_worker_makes_while_it_seems_dead_is_found_when_it_is(
+    open_redis: OpenRedis, prefix: str
+) -> None:
+    one, two = await open_redis(store_timeout=0.3), await open_redis(store_timeout=0.3)
+    await one.renew("worker-2")
+    with shared_redis().client() as client:  # as far as `create` has come when the other one looks
+        client.zadd(Keys(prefix).workers, {"worker-1": 0})
+        client.sadd(Keys(prefix).held("worker-1"), dump(KEY))
+    assert await two.orphans() == []
+    await new_run(one)
+    assert await two.orphans() == [KEY]
+    assert await two.take_over(KEY, "worker-2", orphaned=True) is not None
+
+
+async def test_what_leads_to_no_run_is_taken_out_in_time(open_redis: OpenRedis, prefix: str) -> None:
+    store = await open_redis(store_timeout=0.3)
+    with shared_redis().client() as client:
+        client.zadd(Keys(prefix).workers, {"worker-1": 0})
+        client.sadd(Keys(prefix).held("worker-1"), dump(KEY))
+        assert await store.orphans() == []
+        assert client.exists(Keys(prefix).held("worker-1"))
+        await asyncio.sleep(0.4)
+        for _ in range(3):
+            assert await store.orphans() == []
+        assert names(prefix) == []
 
 
 async def test_what_a_retired_worker_holds_is_an_orphan_at_once(open_redis: OpenRedis) -> None:
