@@ -7,6 +7,7 @@ brings the id of the run that the call is to go on in.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -14,14 +15,17 @@ from functools import partial
 from time import time
 from typing import Any, Protocol
 
+from gateway.errors import StoreError
 from gateway.execution.background import Detached, Rejected, new_job_id
 from gateway.execution.call import Call
 from gateway.execution.question_desk import QuestionDesk
 from gateway.run.questions import Answer, Question
 from gateway.run.records import RunKey
-from gateway.stores.base import Store
+from gateway.stores.base import Lease, Store
 
 __all__ = ["Offering", "detach_elsewhere"]
+
+logger = logging.getLogger("gateway")
 
 WISH_SECONDS = 5.0  # that the other worker has
 LOOK_SECONDS = 0.02
@@ -50,8 +54,13 @@ class Offering:
             return
         question = Question(f"detach_{secrets.token_urlsafe(18)}", call.call_id, call.tool_name, time(), kind="detach")
         call.unoffer = partial(self._desk.close, call.run.key, question.interrupt_id)
-        asking = self._desk.ask(call.run.lease, question, partial(self._wished, call))
-        self._spawn(asking, name=f"offer {question.interrupt_id}")
+        self._spawn(self._ask(call, call.run.lease, question), name=f"offer {question.interrupt_id}")
+
+    async def _ask(self, call: Call, lease: Lease, question: Question) -> None:
+        try:
+            await self._desk.ask(lease, question, partial(self._wished, call))
+        except StoreError as error:  # then it moves from here only, if it is still here
+            logger.warning("Call %s of run %s is not offered to others: %s", call.call_id, lease.key.label, error)
 
     def _wished(self, call: Call, question: Question) -> None:
         if question.answer is not None and call.unoffer is not None:

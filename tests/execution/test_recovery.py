@@ -357,6 +357,19 @@ async def notes_in(store: MemoryStore) -> list[str]:
     return [item.text for item in await store.notes(ADA, "thread-1")]
 
 
+async def test_a_call_that_cannot_be_offered_to_others_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(SharedStore, "ask", fails)
+    async with world() as now:
+        run = await now.at.start(long)
+        await now.at.saw(run, "working")
+        now.at.stage.open()
+        assert (await now.at.ended(run, "call-1"))["value"]["status"] == "completed"
+    assert "Call call-1 of run" in caplog.text
+    assert "Task offer" not in caplog.text
+
+
 async def test_a_background_job_that_is_lost_leaves_a_note() -> None:
     async with world() as now:
         job = await detached(now)
