@@ -30,11 +30,13 @@ class Life:
 
     pid: int
     killed_at: float | None = None
+    #: One that was told to end goes on for a while, and calls move to the background meanwhile.
+    gone_at: float = float("inf")
     pauses: list[tuple[float, float]] = field(default_factory=list)
 
     def silent_between(self, start: float, end: float, lease: float) -> bool:
         """Whether in this time it was killed, or stood still about as long as its lease lasts."""
-        if self.killed_at is not None and start <= self.killed_at <= end:
+        if self.killed_at is not None and self.killed_at <= end and start <= self.gone_at:
             return True
         return any(until >= start and since <= end and until - since > lease / 2 for since, until in self.pauses)
 
@@ -83,7 +85,7 @@ class Worker:
         """At once, as the machine would."""
         if self._process is not None and self._process.poll() is None:
             self.up = False
-            self.lives[-1].killed_at = time.time()
+            self.lives[-1].killed_at = self.lives[-1].gone_at = time.time()
             self._process.kill()
             self._process.wait()
 
@@ -94,7 +96,8 @@ class Worker:
         self.lives[-1].killed_at = since = time.time()
         self._process.terminate()
         await asyncio.to_thread(self._process.wait, START_SECONDS)
-        return time.time() - since
+        self.lives[-1].gone_at = time.time()
+        return self.lives[-1].gone_at - since
 
     async def pause(self, seconds: float) -> None:
         """It stands still, with its connections open, and goes on as if nothing had been."""
