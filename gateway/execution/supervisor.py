@@ -321,10 +321,10 @@ class Supervisor:
         if request.call_id is None:
             if run.stop(request.reason, request.message):
                 audit.info("run %s stopped: reason=%s tools=%s %s", run.key.label, request.reason, _tools(run), run.who)
-        elif (call := run.calls.get(request.call_id)) is not None and call.parked and not run.machine.over:
-            call.finish(aborted_output(call, request.reason))
-        elif call is not None and not call.closed:
+        elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
             call.signal.abort(request.reason)
+        elif call is not None and call.parked and not (run.streaming or run.machine.over):  # an agent would hang
+            call.finish(aborted_output(call, request.reason))
 
     async def _listen(self) -> None:
         while True:

@@ -259,10 +259,15 @@ class Routes:
         return JSON(record.to_wire(), status_code=202)
 
     def _parks(self, record: RunRecord, call: CallRecord) -> bool:
-        """Whether a call has asked by an interrupt and waits for the end of its run; only its worker is sure."""
+        """Whether a call has asked by an interrupt and can be stopped alone, as its worker knows for sure.
+
+        An agent that has made it waits for ever, until the run ends with the question, or is stopped as a whole.
+        """
         run = self._engine.supervisor.live(record.key)
         known = None if run is None else run.calls.get(call.call_id)
-        return call.status == "interrupted" if known is None else known.parked
+        if run is None or known is None:
+            return call.status == "interrupted"
+        return known.parked and not run.streaming
 
     # -- detach --
 

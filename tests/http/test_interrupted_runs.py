@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from ag_ui.core import RunAgentInput, TextMessageChunkEvent
 
 from gateway import CANCELLED, ToolContext, tool
+from gateway.execution.agent_context import AgentContext
 from tests.http.asking import ASYNC, JSON, Gates, Reader, agent_body, ask, echo, events_of, waits
 from tests.http.people import (
     END,
@@ -211,6 +215,25 @@ async def test_stop_of_a_parked_call_alone_cancels_it_and_the_run_goes_on_withou
     assert text_of(result_of(events, "c1")) == CANCELLED
     assert events[-1]["outcome"] == {"type": "success"}
     assert [call["status"] for call in record["toolCalls"]] == ["cancelled", "completed"]
+
+
+async def test_a_call_that_an_agent_waits_for_is_not_stopped_alone_once_it_has_asked() -> None:
+    gates = Gates()
+
+    async def agent(given: RunAgentInput, ctx: AgentContext) -> AsyncGenerator[Any, None]:
+        both = (ctx.call_tool("decides", {}, "c1"), ctx.call_tool("waits", {"name": "go"}, "c2"))
+        await asyncio.gather(*both)
+        yield TextMessageChunkEvent(message_id="m", delta="never")
+
+    async with serving(decides, waits, agents={"agent": agent}, context=gates) as site:
+        messages = [{"id": "u", "role": "user", "content": "go"}]
+        stream = Reader(await site.open("/agents/agent", agent_body(messages), ME))
+        await stream.until("came")
+        assert (await site.client.post("/runs/r/tool-calls/c1/stop", headers=ME)).status_code == 200
+        gates["go"].set()
+        events = await stream.rest()
+    assert [item["toolCallId"] for item in interrupts_of(events)] == ["c1"]
+    assert set(results_of(events)) == {"c2"}
 
 
 async def test_what_a_stopped_call_has_asked_need_not_be_answered_by_a_resume() -> None:
