@@ -111,6 +111,19 @@ class Worker:
         self.paused = False
         self.lives[-1].pauses[-1] = (since, time.time())
 
+    def at_work(self) -> set[str]:
+        """The runs that this process has started and not ended, by its log."""
+        text = self.log.read_text("utf-8", "replace")
+        lines = text[text.rfind("Serving ") :].splitlines()
+        said = [line.split(" gateway.runs: run ")[1].split(" ") for line in lines if " gateway.runs: run " in line]
+        runs: set[str] = set()
+        for run_id, what, *_ in said:
+            if what == "started":
+                runs.add(run_id)
+            elif what == "ended":
+                runs.discard(run_id)
+        return runs
+
     def died_by_itself(self) -> bool:
         return self.up and self._process is not None and self._process.poll() is not None
 

@@ -102,6 +102,8 @@ class Soak:
         runs = list(self._lives.digests.values())
         await asyncio.gather(*(self._unchanged(gate, run, before) for run, before in runs))
         for worker in self._fleet.workers:
+            for run_id in worker.at_work():
+                self._tally.bad("still at work", f"{worker.name} has not ended {run_id}, which is over")
             for session in self._lives.sessions:
                 for status in NOT_OVER:
                     await self._none_listed(worker.port, worker.name, session, status)
