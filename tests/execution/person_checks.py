@@ -521,9 +521,9 @@ def check_result(world: World, log: Log, call_id: str) -> None:
     stops = [at for at, key, stopped in world.stops if key == log.key and stopped in (None, top) and at <= when]
     where = f"{call_id} of {log.key}: {value}, {life}"
     alone_in_it = world.schedule.around is None and not nested and not log.record.background
-    if alone_in_it and life is not None and status in ("cancelled", "interrupted") and not refused(world, log, call_id):
-        if abs(life.at - when) > SLACK:  # else it may have ended just before or after
-            assert value.get("stillRunning", False) is (life.at > when), where
+    stopped = status in ("cancelled", "interrupted") and not refused(world, log, call_id)
+    if alone_in_it and stopped and life is not None and abs(life.at - when) > SLACK:
+        assert value.get("stillRunning", False) is (life.at > when), where
     tool_name = value["toolName"]
     page = world.outputs.get((log.key, call_id))
     if status == "detached":

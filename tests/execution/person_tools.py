@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.errors import NotAvailable
+from gateway.errors import Interrupt, NotAvailable
 from gateway.execution.asking import InputResponse
 from gateway.execution.context import ToolContext
 from gateway.execution.middleware import ToolCall
@@ -405,6 +405,8 @@ class Player:
             await asyncio.sleep(step.seconds)
 
     async def interrupt(self, step: Step) -> None:
+        if step.many == 3 and step.key not in self.ctx.input_responses:  # by hand, wherever it is
+            raise Interrupt(f"i{step.key}", ANSWER if step.strict else None, "input_required", step.key)
         try:
             response = self.ctx.interrupt(f"i{step.key}", ANSWER if step.strict else None, key=step.key)
         except NotAvailable:
