@@ -143,7 +143,8 @@ class Executor:
             with suppress(TimeoutError):  # the tool's own code, which may have waited for its work, can still return
                 async with asyncio.timeout(self._grace):
                     await self._watch(frame, call)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # as in `_to_its_end`
+            call.still_running = call.signal.aborted and not body.future.done()
             body.abandon()
             raise
         if not frame.future.done():

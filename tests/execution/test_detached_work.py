@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from gateway.errors import AccessDenied
 from gateway.execution.background import Rejected
 from gateway.execution.context import ToolContext
 from gateway.execution.middleware import ToolCall
@@ -27,6 +29,7 @@ from tests.execution.detached import (
     notes,
     refused,
     result_of,
+    sibling,
     text_of,
     waits,
 )
@@ -310,6 +313,32 @@ def test_a_time_limit_that_the_tool_has_set_itself_ends_no_work_that_has_moved()
     in_virtual_time(life)
 
 
+def test_stop_of_a_call_that_has_not_moved_gives_its_work_the_time_to_unwind_and_presses_again() -> None:
+    async def work(ctx: ToolContext) -> None:
+        ctx.emit_custom_event("begun", {})
+        for word in ("swallowed", "unwound"):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.1)
+                ctx.emit_custom_event(word, {})
+        raise asyncio.CancelledError
+
+    async def life() -> None:
+        loop = asyncio.get_running_loop()
+        async with desk(stop_grace=5) as at:
+            run = await at.start(detachable(work))
+            await at.saw(run, "begun")
+            pressed = loop.time()
+            await at.stop(run)
+            _, events = await at.finish(run)
+            assert 1 < loop.time() - pressed < 2
+            assert names_of(events)[4:-2] == ["begun", "run.stopping", "swallowed", "unwound", "tool.result"]
+            assert (result_of(events)["status"], result_of(events).get("stillRunning")) == ("cancelled", None)
+
+    in_virtual_time(life)
+
+
 async def test_what_the_work_emits_after_its_result_is_dropped_and_counted() -> None:
     held: list[ToolContext] = []
 
@@ -333,6 +362,12 @@ async def test_what_the_work_emits_after_its_result_is_dropped_and_counted() -> 
 # -- the tool's own code --
 
 
+async def some_turns() -> None:
+    """Longer than anybody who does not wait for it gives it."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 async def test_a_tool_in_a_task_group_gets_its_note_at_once_and_ends_with_its_work() -> None:
     trail: list[str] = []
 
@@ -346,11 +381,11 @@ async def test_a_tool_in_a_task_group_gets_its_note_at_once_and_ends_with_its_wo
                 note = ctx.detach(work)
                 await first_of(work, note)
             trail.append("left the group")
-            await asyncio.sleep(0)
+            await some_turns()
             trail.append("closed")
             return note.result()
         finally:
-            await asyncio.sleep(0)
+            await some_turns()
             trail.append("cleaned up")
             ctx.emit_custom_event("cleaned up", {"run": ctx.run_id})
 
@@ -376,8 +411,7 @@ async def test_stop_of_the_job_ends_a_task_group_around_its_work() -> None:
             ctx.emit_custom_event("begun", {})
             await asyncio.Event().wait()
         finally:
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await some_turns()
             trail.append("work unwound")
 
     @tool(timeout=0)
@@ -390,8 +424,7 @@ async def test_stop_of_the_job_ends_a_task_group_around_its_work() -> None:
                 note = ctx.detach(made)
                 await first_of(made, note)
         finally:
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await some_turns()
             trail.append("tool unwound")
 
     async with desk(stop_grace=LONG) as at:
@@ -454,56 +487,103 @@ async def test_a_generator_can_leave_its_work_to_the_background() -> None:
 # -- middleware --
 
 
-async def test_middleware_sees_that_the_call_was_detached_and_may_say_it_differently() -> None:
-    seen: list[str] = []
+async def test_middleware_goes_along_and_says_what_the_job_comes_to() -> None:
+    seen: list[Any] = []
 
     async def around(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        ctx.emit_custom_event("before", {"run": ctx.run_id})
         output: ToolOutput = await call_next(call)
-        seen.append(output.status)
-        assert output.text == NOTE
-        again = await call_next(call)
-        assert again == output, "what has moved is not begun a second time"
-        return ToolOutput([{"type": "text", "text": "It goes on elsewhere."}], status=output.status)
+        ctx.emit_custom_event("after", {"run": ctx.run_id})
+        seen.append((output.status, output.structured_content))
+        again: ToolOutput = await call_next(call)
+        seen.append((again.status, again.text))
+        return ToolOutput([{"type": "text", "text": "It is done."}])
 
     async with desk([around]) as at:
-        run = await at.start(detachable(waits))
+        run = await at.start(detachable(waits), owner=ADA, run_id="parent")
         await at.saw(run, "begun")
         job = await detach(at, run)
         _, events = await at.finish(run)
-        assert seen == ["detached"]
-        assert names_of(events).count("begun") == 1
-        assert (result_of(events)["status"], text_of(result_of(events))) == ("detached", "It goes on elsewhere.")
+        assert (result_of(events)["status"], text_of(result_of(events))) == ("detached", NOTE), "no filter's business"
+        assert names_of(events)[4:7] == ["before", "begun", "tool.detached"]
+        assert seen == []
         at.stage.open()
         _, events = await job_of(at, job)
-        assert seen == ["detached"], "the job has no middleware of its own"
-        assert result_of(events)["structuredContent"] == {"run": job.key.run_id}
+        assert seen == [
+            ("completed", {"run": job.key.run_id}),
+            ("failed", "Error [failed]: A call that has moved to the background cannot be made again."),
+        ]
+        assert names_of(events)[1:-1] == ["done", "after", "tool.result"]
+        assert custom(events, "after")[0]["run"] == job.key.run_id
+        assert (result_of(events)["status"], text_of(result_of(events))) == ("completed", "It is done.")
+        assert await notes(at) == ["Background job call-1 ended.\nIt is done."]
 
 
-async def test_stop_of_the_run_while_middleware_unwinds_from_the_move_leaves_the_note_and_the_job() -> None:
-    at_work = asyncio.Event()
+async def test_stop_of_the_run_does_not_touch_middleware_that_went_along() -> None:
+    at_work, go = asyncio.Event(), asyncio.Event()
 
-    async def hangs(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
-        await call_next(call)
+    async def slowly(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        output = await call_next(call)
         at_work.set()
-        await asyncio.Event().wait()
+        await go.wait()
+        return output
 
-    async with desk([hangs]) as at:
-        run = await at.start(detachable(waits))
+    async with desk([slowly]) as at:
+        run = await at.start(detachable(waits), sibling)
         await at.saw(run, "begun")
         job = await detach(at, run)
-        await at_work.wait()
         assert await refused(at, run) == Rejected("not_running", '"works" is not running any more.')
         await at.stop(run)
         record, events = await at.finish(run)
         assert record.status == "cancelled"
         assert (result_of(events)["status"], text_of(result_of(events))) == ("detached", NOTE)
-        assert not job.signal.aborted
         at.stage.open()
+        await at_work.wait()
+        assert not job.signal.aborted
+        assert not job.machine.over, "its result is not one before all that is around it has let it pass"
+        go.set()
         _, events = await job_of(at, job)
-        assert result_of(events)["status"] == "completed"
+        assert result_of(events)["structuredContent"] == {"run": job.key.run_id}
 
 
-async def test_middleware_with_a_time_limit_of_its_own_ends_no_work_that_has_moved() -> None:
+@pytest.mark.parametrize("where", ["in the work", "behind it"])
+async def test_stop_of_the_job_ends_the_work_and_middleware_that_hangs(where: str) -> None:
+    at_work = asyncio.Event()
+    trail: list[str] = []
+
+    async def hangs(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        trail.append((await call_next(call)).status)
+        at_work.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            trail.append("unwound")
+
+    async with desk([hangs]) as at:
+        run = await at.start(detachable(waits), owner=ADA)
+        await at.saw(run, "begun")
+        job = await detach(at, run)
+        await at.finish(run)
+        if where == "behind it":
+            at.stage.open()
+            await at_work.wait()
+        await at.stop(job)
+        record, events = await job_of(at, job)
+        assert (record.status, text_of(result_of(events))) == ("cancelled", CANCELLED)
+        assert trail == ["cancelled" if where == "in the work" else "completed", "unwound"]
+        assert await notes(at) == [f"Background job call-1 ended.\n{CANCELLED}"]
+
+
+async def test_middleware_that_gives_the_call_up_in_the_background_ends_its_work_and_answers_for_it() -> None:
+    moved, unwound = asyncio.Event(), asyncio.Event()
+
+    async def work(ctx: ToolContext) -> None:
+        ctx.emit_custom_event("begun", {})
+        try:
+            await asyncio.Event().wait()
+        finally:
+            unwound.set()
+
     async def impatient(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
         waiting = asyncio.ensure_future(call_next(call))
         await moved.wait()
@@ -511,15 +591,71 @@ async def test_middleware_with_a_time_limit_of_its_own_ends_no_work_that_has_mov
         await asyncio.wait({waiting})
         return "gave up"
 
-    moved = asyncio.Event()
     async with desk([impatient]) as at:
-        run = await at.start(detachable(waits))
+        run = await at.start(detachable(work), owner=ADA)
         await at.saw(run, "begun")
-        moved.set()
         job = await detach(at, run)
         _, events = await at.finish(run)
-        assert text_of(result_of(events)) in ("gave up", NOTE)
-        assert not job.signal.aborted
+        assert text_of(result_of(events)) == NOTE
+        moved.set()
+        _, events = await job_of(at, job)
+        assert (result_of(events)["status"], text_of(result_of(events))) == ("completed", "gave up")
+        assert await notes(at) == ["Background job call-1 ended.\ngave up"]
+        async with asyncio.timeout(LONG):
+            await unwound.wait()
+
+
+async def test_what_middleware_raises_in_the_background_is_what_the_job_comes_to() -> None:
+    async def refuses(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        await call_next(call)
+        raise AccessDenied("Not for you.")
+
+    async with desk([refuses]) as at:
+        run = await at.start(detachable(waits), owner=ADA)
+        await at.saw(run, "begun")
+        job = await detach(at, run)
+        await at.finish(run)
         at.stage.open()
         _, events = await job_of(at, job)
-        assert result_of(events)["structuredContent"] == {"run": job.key.run_id}
+        assert text_of(result_of(events)) == "Error [denied]: Not for you."
+        assert await notes(at) == ["Background job call-1 ended.\nError [denied]: Not for you."]
+
+
+async def test_a_shutdown_ends_middleware_that_went_along() -> None:
+    async def slowly(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        output = await call_next(call)
+        await asyncio.Event().wait()
+        return output
+
+    async with desk([slowly]) as at:
+        run = await at.start(detachable(waits), owner=ADA)
+        await at.saw(run, "begun")
+        job = await detach(at, run)
+        await at.finish(run)
+        await at.supervisor.drain(0)
+        record, events = await job_of(at, job)
+        assert record.error is not None
+        assert record.error["code"] == "interrupted"
+        assert "the gateway's shutdown" in text_of(result_of(events))
+
+
+async def test_the_output_model_is_checked_inside_the_middleware_that_went_along() -> None:
+    seen: list[str] = []
+
+    async def around(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        output: ToolOutput = await call_next(call)
+        seen.append(output.status)
+        return output
+
+    class Wanted(BaseModel):
+        rows: int
+
+    async with desk([around]) as at:
+        run = await at.start(detachable(waits, output_model=Wanted))
+        await at.saw(run, "begun")
+        job = await detach(at, run)
+        _, events = await at.finish(run)
+        assert text_of(result_of(events)) == NOTE
+        at.stage.open()
+        _, events = await job_of(at, job)
+        assert (seen, result_of(events)["status"]) == (["failed"], "failed")

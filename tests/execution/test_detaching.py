@@ -237,6 +237,31 @@ async def test_a_task_of_before_the_move_can_end_the_job_itself() -> None:
         assert await notes(at) == [f"Background job call-1 ended.\n{ended}"]
 
 
+async def test_a_signal_of_before_the_move_hears_of_the_jobs_stop_and_of_no_other() -> None:
+    heard: list[str] = []
+
+    async def work(ctx: ToolContext) -> None:
+        signal = ctx.abort_signal
+        signal.on_abort(lambda reason: heard.append(f"called {reason}"))
+        waiting = asyncio.create_task(signal.wait())
+        ctx.emit_custom_event("begun", {})
+        try:
+            await asyncio.Event().wait()
+        finally:
+            heard.append(f"waited {await waiting}")
+
+    async with desk() as at:
+        run = await at.start(detachable(work), sibling)
+        await at.saw(run, "begun")
+        job = await detach(at, run)
+        await at.stop(run)
+        await at.finish(run)
+        assert heard == []
+        await at.stop(job)
+        await job_of(at, job)
+        assert heard == ["called user", "waited user"]
+
+
 async def test_detach_taken_before_the_move_neither_gives_work_to_the_call_that_was_nor_moves_the_job_again() -> None:
     offered, answered, more = asyncio.Event(), asyncio.Event(), asyncio.Event()
 

@@ -22,6 +22,7 @@ from tests.execution.running import Desk, desk
 GONE = "Error [interrupted]: The page cancelled this call before it finished. Check the page before retrying."
 LATE = 'Error [timeout]: "cart.add" didn\'t answer within {} s, so it was stopped. '
 LATE += "It may have done its work: check before retrying."
+NOT_HERE = 'Error [unavailable]: Tool "cart.add" is not on this page right now. Use another tool or try again later.'
 CLAIM = 4  # seconds
 
 
@@ -139,7 +140,8 @@ def test_the_clock_of_the_call_runs_whether_it_is_claimed_or_not(claimed: bool) 
             await page.is_refused()
             _, events = await at.finish(run)
             result = result_of(events)
-            assert (result["status"], text_of(result)) == ("timeout", LATE.format(10))
+            found = ("timeout", LATE.format(10)) if claimed else ("unavailable", NOT_HERE)
+            assert (result["status"], text_of(result)) == found
 
     in_virtual_time(life)
 
@@ -181,15 +183,17 @@ async def test_nothing_is_taken_from_a_page_while_the_question_of_a_call_that_is
         await page.is_refused()
 
 
-def test_news_of_a_claim_that_come_after_the_answer_change_nothing() -> None:
-    """News may overtake each other, where the store is elsewhere."""
+def test_news_of_a_claim_that_come_after_the_answer_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the store is elsewhere, news may overtake each other, and be lost."""
 
     async def life() -> None:
         async with desk(page_claim=CLAIM) as at:
             run, page = await asked(at)
             await page.claim()
             (question,) = await at.store.questions(run.key)
+            await asyncio.sleep(1)  # the news of the claim have come
             answered = seconds()
+            monkeypatch.setattr(at.store, "changed", lambda *_: None)
             await page.answer("the answer")
             at.supervisor.questions.changed(question)
             _, events = await at.finish(run)
