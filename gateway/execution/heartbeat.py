@@ -46,7 +46,8 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """On the loop whose life counts."""
+        """On the loop whose life counts, after a first renewal: the store may have come back at this moment only."""
+        self._well_since = self._renewed = self._clock()
         self._tick()
         self._thread = threading.Thread(target=self._beat, name="agui-heartbeat", daemon=True)
         self._thread.start()

@@ -52,7 +52,6 @@ async def test_after_a_gap_it_is_not_steady_until_the_others_had_the_time_to_ren
             raise StoreError("gone")
 
     heartbeat = Heartbeat(renew, 5, 60, clock=clock)
-    assert heartbeat.steady
 
     def seen_after(seconds: float) -> tuple[bool, bool]:
         clock.now += seconds
@@ -61,6 +60,8 @@ async def test_after_a_gap_it_is_not_steady_until_the_others_had_the_time_to_ren
         heartbeat.beat()
         return before, heartbeat.steady
 
+    heartbeat.start()
+    assert not heartbeat.steady
     assert seen_after(5) == (True, True)
     assert seen_after(7) == (True, True)
     assert seen_after(9) == (False, False)  # it, or the store, stood still
@@ -71,6 +72,7 @@ async def test_after_a_gap_it_is_not_steady_until_the_others_had_the_time_to_ren
     failing = False
     assert seen_after(0.5) == (False, False)
     assert seen_after(5) == (True, True)
+    await heartbeat.stop()
 
 
 async def test_a_store_that_fails_is_asked_again() -> None:

@@ -464,7 +464,7 @@ async def test_a_supervisor_that_opens_ends_what_its_predecessor_has_left(caplog
         await now.at.saw(runs[0], "waiting")
         await now.at.saw(runs[1], "begun")
         now.die()
-        survivor = Supervisor(Settings(), now.store)
+        survivor = Supervisor(Settings(lease_seconds=0.3), now.store)
         with caplog.at_level(logging.INFO, "gateway.runs"):
             await survivor.open()
             try:
