@@ -118,9 +118,9 @@ class Worker:
         said = [line.split(" gateway.runs: run ")[1].split(" ") for line in lines if " gateway.runs: run " in line]
         runs: set[str] = set()
         for run_id, what, *_ in said:
-            if what == "started":
+            if what == "started:":
                 runs.add(run_id)
-            elif what == "ended":
+            elif what == "ended:":
                 runs.discard(run_id)
         return runs
 
