@@ -48,16 +48,21 @@ async def approved_arguments(
     if tool.needs_approval is False:
         return arguments
     validated = tool.validate(arguments)  # nobody is asked about a call that cannot be made
-    if call.approval is None:
-        if not await _is_needed(tool, call, validated):
-            return arguments
-        answer = await _ask(tool, call, desk, arguments)
-        _refuse_unless_approved(answer)
-        call.approval = answer
-        if (edited := edited_by(answer)) is not None:
-            raise Edited(edited)
-    else:
+    if call.approval is not None:
         _refuse_unless_approved(call.approval)
+        if call.approved_for is None:
+            call.approved_for = dict(arguments)  # what the person's own words came to
+        if call.approved_for == arguments:
+            return arguments
+        call.approval = call.approved_for = None  # this is another call than the one that the person has seen
+    if not await _is_needed(tool, call, validated):
+        return arguments
+    answer = await _ask(tool, call, desk, arguments)
+    _refuse_unless_approved(answer)
+    call.approval, call.approved_for = answer, dict(arguments)
+    if (edited := edited_by(answer)) is not None and edited != arguments:
+        call.approved_for = None
+        raise Edited(edited)
     return arguments
 
 

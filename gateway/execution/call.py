@@ -60,6 +60,7 @@ class Call:
         "_started",
         "answers",
         "approval",
+        "approved_for",
         "arguments",
         "around",
         "body",
@@ -97,6 +98,7 @@ class Call:
         "work",
         "work_left",
     )
+    approved_for: Mapping[str, Any] | None  # the arguments that the person has approved
     around: tuple[TaskBody, Inside] | None  # the middleware, as its task
     work_left: list[asyncio.Future[Any]]  # of a call in the background, by the tool
 
@@ -116,14 +118,12 @@ class Call:
         held: bool = False,
     ) -> None:
         self.run = run
-        self.call_id = call_id
-        self.tool_name = tool_name
+        self.call_id, self.tool_name = call_id, tool_name
         self.tool = tool
         self.arguments = arguments
         self.timeout = timeout
         self.refused = refused
-        self.parent_message_id = parent_message_id
-        self.held = held
+        self.parent_message_id, self.held = parent_message_id, held
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.signal: AbortSignal = run.signal.child() if parent is None else parent.signal.child()
@@ -135,7 +135,7 @@ class Call:
         self.left = False  # code of it goes on that nobody waits for
         self.nested: dict[Call, None] = {}  # calls inside it that have no result yet
         self.work: asyncio.Future[Any] | None = None
-        self.around, self.work_left = None, []
+        self.around, self.work_left, self.approved_for = None, [], None
         self.output: ToolOutput | None = None
         self.listed = parent is None and not background
         self.ctx: ToolContext | None = None

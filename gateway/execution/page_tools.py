@@ -18,6 +18,7 @@ from gateway.execution import outcomes
 from gateway.execution.call import Call
 from gateway.execution.outcomes import ToolOutput
 from gateway.execution.question_desk import QuestionDesk
+from gateway.execution.settle import Raised, Returned, Settled
 from gateway.execution.waiting import Wait, begin_wait, end_wait, tell_wait
 from gateway.run.questions import Question
 
@@ -40,13 +41,13 @@ class PageGone(Exception):
 
 async def run_on_page(
     call: Call, arguments: Mapping[str, Any], desk: QuestionDesk | None, claim_seconds: float
-) -> ToolOutput:
+) -> Settled[ToolOutput]:
     """Asks for the call to be run with these arguments, which are those that all that is around it has let pass.
 
-    Waits for what a page makes of it; raises `PageGone` when its claim lapses.
+    What a page makes of it, or `PageGone` when its claim lapses. An answer that was taken before a Stop counts.
     """
     if desk is None or call.run.lease is None:
-        raise NotAvailable("There is no page in a call without a run.")
+        return Raised(NotAvailable("There is no page in a call without a run."))
     question = Question(
         f"page_{secrets.token_urlsafe(18)}", call.call_id, call.tool_name, time(), kind="page", arguments=arguments
     )
@@ -54,9 +55,14 @@ async def run_on_page(
     try:
         await desk.ask(call.run.lease, question, page.heard)
         call.tell("tool.requested", {"input": dict(arguments)})
-        return await page.answer()
+        await page.answered()
+    except asyncio.CancelledError as error:
+        return page.result or Raised(error, call.signal.aborted)
+    except Exception as error:  # noqa: BLE001 - as for every tool, what went wrong is what the call comes to
+        return Raised(error, call.signal.aborted)
     finally:
         page.leave()
+    return page.result or Raised(PageGone(), call.signal.aborted)
 
 
 class _Page:
@@ -69,6 +75,7 @@ class _Page:
         self._claim_seconds = claim_seconds
         self._changed = asyncio.Event()
         self._wait: Wait | None = None
+        self.result: Returned[ToolOutput] | None = None
 
     def heard(self, question: Question) -> None:
         """The question has changed: somebody claimed it, said that the person is asked, or answered."""
@@ -77,13 +84,15 @@ class _Page:
         if older or self._question.answer is not None:
             return  # messages may overtake each other
         self._question = question
+        if question.answer is not None:
+            self.result = Returned(_output_of(question.answer.payload), self._call.signal.aborted)
         self._call.taken = self._call.taken or claim is not None
         if claim is not None and claim.waiting and self._wait is None and question.open:
             self._wait = begin_wait(self._call, claim.message)
             tell_wait(self._call, self._wait)
         self._changed.set()
 
-    async def answer(self) -> ToolOutput:
+    async def answered(self) -> None:
         while self._question.answer is None:
             self._changed.clear()
             limit = None if self._question.claim is None else self._claim_seconds
@@ -93,7 +102,6 @@ class _Page:
             except TimeoutError:
                 if not self._changed.is_set():  # else the page was heard of in the very turn in which time was up
                     await self._lapse()
-        return _output_of(self._question.answer.payload)
 
     async def _lapse(self) -> None:
         """The claim is over, unless the page was faster."""
@@ -114,4 +122,6 @@ class _Page:
 def _output_of(payload: Any) -> ToolOutput:
     if not isinstance(payload, Mapping):
         return outcomes.navigated()
-    return outcomes.passed_on(ToolOutput.from_wire(payload))
+    output = outcomes.passed_on(ToolOutput.from_wire(payload))
+    # What only the gateway may say: that the page has gone, that the call went on elsewhere.
+    return replace(output, status="completed") if output.status in ("detached", "unknown") else output

@@ -43,8 +43,8 @@ class Starter:
         """Raises `OSError` or `RuntimeError` when the system gives no thread or process."""
         name = f"tool {tool.name} {call.call_id}"
         if isinstance(tool, PageTool):
-            asked = partial(run_on_page, call, arguments, self._desk, call.run.settings.page_claim)
-            return TaskBody(run_async(asked, call), cooperative=False, name=name)
+            asked = run_on_page(call, arguments, self._desk, call.run.settings.page_claim)
+            return TaskBody(asked, cooperative=False, name=name)
         if tool.isolation == "process":
             job = process_job(tool, call, ctx, arguments)
             self._keep(_reap(job, call), f"process of {call.call_id}", job.close)

@@ -178,7 +178,8 @@ class Supervisor:
         now = await self.store.questions(answers.key)
         # By the same request, sent twice at once: then its run is there, or will be in a moment.
         if not all(new in now or replace(new, closed=True) in now for _, new in answers.changes):
-            raise Conflict("These questions were answered or closed just now.", code="interrupt_answered")
+            code = "interrupt_closed" if any(question.closed for question in now) else "interrupt_answered"
+            raise Conflict("Somebody was faster.", code=code)
 
     async def _take_back(self, key: RunKey, answers: Resumption) -> None:
         """The run that they were for could not be started: they can be given again."""
@@ -206,14 +207,8 @@ class Supervisor:
             return
         await run.finished()
         self._forget(run, spec)
-        audit.info(
-            "run %s ended: status=%s tools=%s %s duration=%.3fs",
-            run.key.label,
-            run.record.status,
-            _tools(run),
-            run.who,
-            monotonic() - run.began,
-        )
+        said = "run %s ended: status=%s tools=%s %s duration=%.3fs"
+        audit.info(said, run.key.label, run.record.status, _tools(run), run.who, monotonic() - run.began)
 
     async def _work(self, run: LiveRun, spec: RunSpec) -> None:
         """The job and its terminal event; a failure of our own or of `context` is `internal`, its text hidden."""

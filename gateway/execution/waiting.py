@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,11 @@ def retell_wait(call: Call, wait: Wait) -> None:
 def question_of(call: Call, asked: Interrupt, now: float) -> Question:
     """The question with which a call ends its run: with all that it takes to make the call again."""
     ttl = call.run.settings.interrupt_ttl
-    approval = {} if call.approval is None else {APPROVAL_KEY: call.approval}
+    approval = {}
+    if call.approval is not None:
+        # With what it was given for: after the resume nothing else may run by it.
+        payload = {**call.approval.payload, "arguments": call.approved_for or call.arguments}
+        approval = {APPROVAL_KEY: replace(call.approval, payload=payload)}
     return Question(
         f"int_{secrets.token_urlsafe(18)}",
         call.call_id,

@@ -44,7 +44,8 @@ async def _check_open(engine: Engine, key: RunKey, question: Question) -> None:
         raise unknown("run")
     if record.over and question.kind == "interrupt" and record.status == "interrupted":
         raise Conflict("This run has ended with its question: start a run with `resume`.", code="interrupt_closed")
-    if question.closed or record.over or record.status == "stopping" or record.stop_requested:
+    ending = record.status == "stopping" or record.stop_requested or _is_ending(engine, record, question.call_id)
+    if question.closed or record.over or ending:
         raise Conflict("Nobody waits for this answer any more.", code="interrupt_closed")
 
 
@@ -101,7 +102,8 @@ async def _page_question(engine: Engine, record: RunRecord, call_id: str) -> Que
     call = None if now is None else now.call(call_id)
     if now is None or call is None:
         raise unknown("call")
-    if not asked or not asked[-1].open or now.over or call.ended_at is not None:
+    over = now.over or call.ended_at is not None or _is_ending(engine, record, call_id)
+    if not asked or not asked[-1].open or over:
         raise Conflict("This call does not wait for a page.", code="not_waiting")
     return asked[-1]
 
@@ -110,3 +112,10 @@ def _claim_of(question: Question, claim_id: str) -> Claim:
     if question.claim is None or question.claim.claim_id != claim_id:
         raise Conflict("This call is claimed by another page, or by none.", code="claim_lost")
     return question.claim
+
+
+def _is_ending(engine: Engine, record: RunRecord, call_id: str) -> bool:
+    """Whether the call is being stopped here: then what a page has done comes too late."""
+    run = engine.supervisor.live(record.key)
+    call = None if run is None else run.calls.get(call_id)
+    return call is not None and call.signal.aborted

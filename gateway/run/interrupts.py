@@ -13,7 +13,7 @@ from gateway.run.records import iso
 from gateway.wire.canonical import sha256_of
 from gateway.wire.codec import decode, encode
 
-__all__ = ["approval_schema", "bound", "interrupt_wire"]
+__all__ = ["approval_schema", "bound", "interrupt_wire", "shown_arguments"]
 
 BINDING = "tanstack:interruptBinding"
 
@@ -32,7 +32,7 @@ def interrupt_wire(question: Question, run_id: str) -> dict[str, Any]:
         wire["responseSchema"] = question.response_schema
     if question.expires_at is not None:
         wire["expiresAt"] = iso(question.expires_at)
-    own = {"input": dict(question.arguments)} if question.key == APPROVAL_KEY else {"key": question.key}
+    own = {"input": shown_arguments(question)} if question.key == APPROVAL_KEY else {"key": question.key}
     return bound({**wire, "metadata": {"toolName": question.tool_name, **own}}, run_id)
 
 
@@ -46,6 +46,13 @@ def bound(wire: Mapping[str, Any], run_id: str) -> dict[str, Any]:
         binding["responseSchemaHash"] = sha256_of(shown["responseSchema"])
     shown["metadata"] = {**(wire.get("metadata") or {}), BINDING: binding}
     return shown
+
+
+def shown_arguments(question: Question) -> dict[str, Any]:
+    """What the person is asked to approve: the call as all that is around it has made it, which is what will run."""
+    schema = question.response_schema or {}
+    shown: dict[str, Any] = schema.get("properties", {}).get("arguments", {}).get("default", question.arguments)
+    return dict(shown)
 
 
 def approval_schema(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ and not before. Source: contract 5.6, JSON Schema Draft 2020-12; `format` is an 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+from pydantic_core import ValidationError as PydanticError
 
 from gateway.errors import PayloadError
 from gateway.wire.codec import as_mapping, decode, encode_strict
@@ -155,6 +156,9 @@ def _unusable(schema: dict[str, Any]) -> Iterator[Detail]:
         if not isinstance(contents, dict) or id(contents) in seen:
             continue
         seen.add(id(contents))
+        for pattern in [contents.get("pattern"), *(contents.get("patternProperties") or ())]:
+            if isinstance(pattern, str) and not _is_bounded(pattern):
+                yield {"field": "pattern", "message": f"Cannot be checked in bounded time: {_quoted(pattern)}"}
         if "$schema" in contents:
             yield {"field": "$schema", "message": "Only the outermost schema may name its dialect"}
         for reference in (contents[key] for key in ("$ref", "$dynamicRef") if key in contents):
@@ -167,6 +171,15 @@ def _unusable(schema: dict[str, Any]) -> Iterator[Detail]:
             yield from _check(_meta_validator(), target.contents, reference)
             todo.append((DRAFT202012.create_resource(target.contents), target.resolver))
         todo += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
+
+
+def _is_bounded(pattern: str) -> bool:
+    """Whether the pattern has nothing that needs backtracking: no look-around, no reference to a group."""
+    try:
+        _matcher(pattern)
+    except SchemaError:
+        return False
+    return True
 
 
 def _is_circular(schema: dict[str, Any]) -> bool:
@@ -200,7 +213,13 @@ def _validator_class() -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    own = {"additionalProperties": _additional_properties, "required": _required, "uniqueItems": _unique_items}
+    own = {
+        "additionalProperties": _additional_properties,
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "required": _required,
+        "uniqueItems": _unique_items,
+    }
     return extend(Draft202012Validator, own)  # type: ignore[no-untyped-call]
 
 
@@ -220,12 +239,46 @@ def _additional_properties(validator: Any, wanted: Any, instance: object, schema
         return
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for name, value in instance.items():
-        if name in known or any(re.search(pattern, name) for pattern in patterns):
+        if name in known or any(_found(pattern, name) for pattern in patterns):
             continue
         if wanted is False:
             yield ValidationError("", path=[name])
         else:
             yield from validator.descend(value, wanted, path=name)
+
+
+def _pattern(validator: object, pattern: str, instance: object, schema: object) -> Iterator[ValidationError]:
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not _found(pattern, instance):
+        yield ValidationError("")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], instance: object, schema: object
+) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for pattern, wanted in patterns.items():
+            for name, value in instance.items():
+                if _found(pattern, name):
+                    yield from validator.descend(value, wanted, path=name, schema_path=pattern)
+
+
+def _found(pattern: str, text: str) -> bool:
+    """Whether the pattern is found in the text, in a time that grows with the text and no faster.
+
+    Python's own engine backtracks: thirty letters of an answer could hold up the whole process for a minute.
+    """
+    try:
+        _matcher(pattern).validate_python(text)
+    except (PydanticError, UnicodeEncodeError):
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _matcher(pattern: str) -> SchemaValidator:
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True))
 
 
 def _required(validator: object, names: list[str], instance: object, schema: object) -> Iterator[ValidationError]:

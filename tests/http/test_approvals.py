@@ -10,7 +10,7 @@ import pytest
 
 from gateway import CANCELLED, AccessDenied, ToolCall, ToolContext, call_tool, tool
 from gateway.wire.canonical import sha256_of
-from tests.http.asking import ASYNC, JSON, Gates, Reader, agent_body, ask, error_of, waits
+from tests.http.asking import ASYNC, JSON, Gates, Reader, agent_body, ask, error_of, events_of, waits
 from tests.http.people import (
     END,
     HELD,
@@ -869,3 +869,47 @@ async def test_others_finish_beside_a_call_that_ends_its_run_with_an_approval() 
         body = agent_body(history["messages"], runId="r2", resume=[approve(interrupt)])
         assert gave(await post(site, "/agents/tools", body))["deleted"] == ["a", "b"]
     assert gates.trail == ["go came", "go went"]
+
+
+# -- what was shown is what runs --
+
+
+@tool(needs_approval=True)
+async def removes(path: str) -> dict[str, str]:
+    """Says what it would remove."""
+    return {"removed": path}
+
+
+async def test_an_approval_shows_the_arguments_as_the_middleware_has_made_them() -> None:
+    async def rooted(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        return await call_next(ToolCall(call.name, {"path": "/etc/" + call.input["path"]}))
+
+    async with serving(removes, middleware=[rooted]) as site:
+        body = agent_body(ask(("c", "removes", {"path": "p"})))
+        (asked,) = events_of((await site.client.post("/agents/tools", json=body, headers=ME)).content)[-1]["outcome"][
+            "interrupts"
+        ]
+        shown = {"path": "/etc/p"}
+        assert asked["metadata"]["input"] == shown
+        assert asked["responseSchema"]["properties"]["arguments"]["default"] == shown
+        payload = {"approved": True, "arguments": shown}  # a form that sends back what it was given
+        entry = {"interruptId": asked["id"], "status": "resolved", "payload": payload}
+        again = agent_body(ask(("c", "removes", {"path": "p"})), runId="again", resume=[entry])
+        events = events_of((await site.client.post("/agents/tools", json=again, headers=ME)).content)
+        (result,) = [event["value"] for event in events if event.get("name") == "tool.result"]
+        assert result["structuredContent"] == {"removed": "/etc/p"}
+
+
+async def test_an_approval_is_for_what_was_shown_and_something_else_is_asked_about_again() -> None:
+    async def greedy(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
+        await call_next(call)
+        return await call_next(ToolCall(call.name, {"path": "second"}))
+
+    async with serving(removes, middleware=[greedy]) as site:
+        stream = Reader(await site.open("/tools/removes", {"runId": "r", "arguments": {"path": "first"}}, ME))
+        for path in ("first", "second"):
+            asked = (await stream.until("tool.waiting"))["value"]
+            assert asked["responseSchema"]["properties"]["arguments"]["default"] == {"path": path}
+            answer = {"interruptId": asked["interruptId"], "status": "resolved", "payload": {"approved": True}}
+            assert (await site.client.post("/runs/r/input", json=answer, headers=ME)).status_code == 202
+        assert (await stream.until("tool.result"))["value"]["structuredContent"] == {"removed": "second"}

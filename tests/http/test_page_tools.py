@@ -614,3 +614,16 @@ async def test_the_frontends_tools_are_none_of_the_gateways() -> None:
         await answered(site, await claim(site), said("done"))
         await stream.rest()
         await quiet(lambda: not site.engine.supervisor.active)
+
+
+async def test_a_result_that_was_accepted_counts_though_stop_comes_in_the_same_moment() -> None:
+    async with serving() as site:
+        for number in range(30):
+            run = f"/runs/r{number}"
+            stream, _ = await requested(site, runId=f"r{number}")
+            claim_id = (await site.client.post(f"{run}/tool-calls/c/claim", headers=ME)).json()["claimId"]
+            body = {"claimId": claim_id, "output": said("done")}
+            sent = site.client.post(f"{run}/tool-calls/c/result", json=body, headers=ME)
+            taken, _ = await asyncio.gather(sent, site.client.post(f"{run}/stop", headers=ME))
+            result = result_of(await stream.rest())
+            assert result["status"] == ("completed" if taken.status_code == 202 else "cancelled")

@@ -403,3 +403,20 @@ async def main():
 
 asyncio.run(main())
 """)
+
+
+def test_no_pattern_takes_longer_than_its_text() -> None:
+    schema = check_schema({"type": "string", "pattern": r"^(\w+\s?)*$"})
+    assert misfits(schema, "a" * 100_000 + "!") == [
+        {"field": "payload", "message": 'Input should match the pattern "^(\\\\w+\\\\s?)*$"'}
+    ]
+    assert misfits(schema, "words and words") == []
+    named = check_schema({"type": "object", "patternProperties": {"^(a+)+$": {"type": "integer"}}})
+    assert misfits(named, {"a" * 1_000 + "!": "x", "aa": 1}) == []
+    assert misfits(named, {"aa": "x"}) == [{"field": "payload.aa", "message": "Input should be an integer"}]
+
+
+@pytest.mark.parametrize("pattern", [r"^(?=a)", r"(a)\1", r"(?<!x)y"])
+def test_a_pattern_that_needs_backtracking_is_refused_when_it_is_asked_with(pattern: str) -> None:
+    with pytest.raises(ValueError, match="Cannot be checked in bounded time"):
+        check_schema({"type": "string", "pattern": pattern})
