@@ -185,6 +185,8 @@ def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
+    if not _is_empty(connection, path):
+        return  # without the lock: whoever has it, a worker that stands still perhaps, keeps nobody from starting
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _is_empty(connection, path):

@@ -261,3 +261,13 @@ async def test_trouble_at_start_is_waited_for(path: Path) -> None:
         await asyncio.sleep(0.05)
     store = await opening
     await store.__aexit__(None, None, None)
+
+
+async def test_who_holds_the_lock_keeps_no_worker_from_starting(path: Path) -> None:
+    async with opened(path) as store:
+        await store.append(await new_run(store), 1, frames(1, 3))
+    with locked(path):
+        async with asyncio.timeout(LONG), opened(path, store_timeout=0.2) as store:
+            assert await store.bounds(KEY) == (1, 3, False)
+            with pytest.raises(StoreError):
+                await store.renew("worker-1")
