@@ -17,6 +17,7 @@ from tests.support.redis import RedisServer
 __all__ = ["DRAIN", "Chaos"]
 
 DRAIN = 3.0  # seconds that runs have after SIGTERM
+STARTS = 10
 EXIT_WITHIN = DRAIN + 2 + 1  # contract 8, and some time to be noticed on a busy machine
 
 
@@ -73,6 +74,16 @@ class Chaos:
         well = self._fleet.well
         return self._rng.choice(well) if len(well) > 1 else None
 
+    async def _start(self, worker: Worker) -> None:
+        """As whoever looks after a service does: again, when it has failed."""
+        for _ in range(STARTS):
+            try:
+                await worker.start()
+            except RuntimeError as error:
+                self._tally.bad("failed starts", str(error))
+            else:
+                return
+
     async def _kill(self) -> None:
         if (worker := self._victim()) is None:
             return
@@ -80,7 +91,7 @@ class Chaos:
         self._tally.counts["kills"] += 1
         worker.kill()
         await asyncio.sleep(self._rng.uniform(0, 3))
-        await worker.start()
+        await self._start(worker)
         self._end(trouble)
 
     async def _pause(self) -> None:
@@ -101,7 +112,7 @@ class Chaos:
         self._tally.times["drained worker's exit after"].append(took)
         if took > EXIT_WITHIN:
             self._tally.bad("late exits", f"{worker.name} took {took:.1f} s to drain")
-        await worker.start()
+        await self._start(worker)
         self._end(trouble)
 
     # -- Redis --

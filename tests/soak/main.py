@@ -126,7 +126,11 @@ class Soak:
                     self._tally.bad("changed after their end", f"{run.run_id} at {worker.name}", [log], run.run_id)
 
     async def _none_listed(self, port: int, name: str, session: str, status: str) -> None:
-        listed = await ask(port, "GET", f"/runs?status={status}", headers={"x-session-id": session})
+        try:
+            listed = await ask(port, "GET", f"/runs?status={status}", headers={"x-session-id": session})
+        except Away as error:
+            self._tally.bad("wrong answers", f"afterwards {name} does not list its runs: {error}")
+            return
         for item in listed.data["items"]:
             self._tally.bad("orphans left", f"{name} lists {item['runId']} as {status}: {item}")
 
