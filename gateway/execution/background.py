@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from time import time
 from typing import Any, Literal, NamedTuple
@@ -73,7 +74,7 @@ class Detacher:
         """Moves one call to the background, to a run of this id or a fresh one. Never refused for a limit."""
         if (refusal := _refusal(call)) is not None:
             return refusal
-        record = _record_of(run, run_id or new_job_id())
+        record = _record_of(run, call, run_id or new_job_id())
         created = await self._store.create(record, secrets.token_bytes(16), self._worker)
         if created.lease is None:
             raise RuntimeError("A run with a fresh random id is there already.")
@@ -139,9 +140,17 @@ def new_job_id() -> str:
     return f"job_{secrets.token_urlsafe(18)}"
 
 
-def _record_of(run: LiveRun, run_id: str) -> RunRecord:
+def _record_of(run: LiveRun, call: Call, run_id: str) -> RunRecord:
+    """With its call from the start: whoever finds it orphaned a moment later leaves the note for that."""
     parent = run.record
     key = RunKey(parent.key.owner, run_id)
+    known = parent.call(call.call_id)
     return RunRecord(
-        key, parent.thread_id, parent.agent, created_at=time(), parent_run_id=parent.key.run_id, background=True
+        key,
+        parent.thread_id,
+        parent.agent,
+        created_at=time(),
+        parent_run_id=parent.key.run_id,
+        calls=() if known is None else (replace(known, open=False),),
+        background=True,
     )

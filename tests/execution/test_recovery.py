@@ -383,6 +383,26 @@ async def test_a_background_job_that_is_lost_leaves_a_note() -> None:
         assert await notes_in(now.store) == [LOST]
 
 
+async def test_a_job_that_is_lost_before_its_first_event_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world() as now:
+        run = await now.at.start(long, owner=ADA)
+        await now.at.saw(run, "working")
+        plain = SharedStore.create
+
+        async def dies(store: SharedStore, *rest: Any) -> Any:
+            await plain(store, *rest)
+            raise StoreError("The worker is gone.")
+
+        monkeypatch.setattr(SharedStore, "create", dies)
+        with pytest.raises(StoreError):
+            await now.at.supervisor.detach(run.key, "call-1")
+        now.die()
+        (job,) = [key for key in await now.store.orphans() if key != run.key]
+        await recover_orphans(now.store, "survivor", {})
+        assert names(check_order(await events_of(now.store, job))) == ["RUN_STARTED", "tool.result", "RUN_ERROR"]
+        assert await notes_in(now.store) == [LOST]
+
+
 async def test_two_workers_leave_one_note(both: list[str]) -> None:
     async with world() as now:
         job = await detached(now)
