@@ -180,6 +180,7 @@ async def test_an_interrupted_run_is_resumed_at_the_other_worker_and_by_one_only
 
 async def test_a_call_moves_to_the_background_from_the_other_worker(pair: Pair) -> None:
     await start(pair.one, "waits", "busy")
+    await (await follow(pair.other, "busy")).until("came")
     refused = await pair.other.client.post("/runs/busy/tool-calls/c/detach", headers=ME)
     assert (refused.status_code, refused.json()["reason"]) == (409, "not_detachable")
     pair.gates["go"].set()
