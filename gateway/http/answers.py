@@ -24,22 +24,23 @@ async def answer_question(engine: Engine, record: RunRecord, given: AnswerInput,
     """
     key = record.key
     while True:
-        question = await engine.supervisor.questions.find(key, given.interrupt_id)
-        if question is None or question.kind not in ("open", "interrupt"):
-            raise NotFound("This run has no question with such an id.", code="interrupt_not_found")
-        await _check_open(engine, key, question)
+        question = await _open_question(engine, key, given.interrupt_id)
         if given.status == "resolved":
             await checked_payload(question, given.payload, tools)
-            await _check_open(engine, key, question)  # that took a while
+            question = await _open_question(engine, key, given.interrupt_id)  # that took a while
         new = replace(question, answer=Answer(given.status, given.payload))
         if await _replaced(engine, key, question, new):
             return
 
 
-async def _check_open(engine: Engine, key: RunKey, question: Question) -> None:
+async def _open_question(engine: Engine, key: RunKey, interrupt_id: str) -> Question:
+    """The question, as long as somebody waits for its answer."""
+    record = await engine.store.get(key)  # before the question, whose answer may be what has ended the run
+    question = await engine.supervisor.questions.find(key, interrupt_id)
+    if question is None or question.kind not in ("open", "interrupt"):
+        raise NotFound("This run has no question with such an id.", code="interrupt_not_found")
     if question.answer is not None:
         raise Conflict("This question was answered already.", code="interrupt_answered")
-    record = await engine.store.get(key)
     if record is None:
         raise unknown("run")
     if record.over and question.kind == "interrupt" and record.status == "interrupted":
@@ -47,6 +48,7 @@ async def _check_open(engine: Engine, key: RunKey, question: Question) -> None:
     ending = record.status == "stopping" or record.stop_requested or _is_ending(engine, record, question.call_id)
     if question.closed or record.over or ending:
         raise Conflict("Nobody waits for this answer any more.", code="interrupt_closed")
+    return question
 
 
 async def _replaced(engine: Engine, key: RunKey, old: Question, new: Question) -> bool:
