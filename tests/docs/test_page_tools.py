@@ -232,7 +232,8 @@ async def test_what_becomes_of_a_call_whose_page_goes_is_what_the_page_says() ->
         "Error [interrupted]: The page cancelled this call before it finished."
     )
     assert "`Error [interrupted]: The page cancelled this call before it finished. …`" in said
-    assert nobody["status"] == "timeout"
+    assert nobody["status"] == "unavailable"
+    assert "that nobody has claimed by then never ran: it is `unavailable`" in said
 
 
 def test_the_numbers_of_the_page_are_the_settings() -> None:
