@@ -830,7 +830,7 @@ async def test_an_approval_that_has_expired_can_only_be_declined(monkeypatch: py
     assert not gates.executions
 
 
-SHORT = 0.05  # seconds
+SHORT = 0.4  # seconds: long enough to ask in
 
 
 @pytest.mark.parametrize("around", [False, True], ids=["alone", "with middleware"])
@@ -838,7 +838,7 @@ async def test_the_time_of_a_call_stands_still_for_good_once_it_waits_for_its_ap
     @tool(needs_approval=True, timeout=SHORT)
     async def is_slow() -> str:
         """Takes longer than it may."""
-        await asyncio.sleep(4 * SHORT)
+        await asyncio.sleep(1.5 * SHORT)
         return "done"
 
     async def passes(ctx: ToolContext, call: ToolCall, call_next: Any) -> Any:
@@ -848,7 +848,7 @@ async def test_the_time_of_a_call_stands_still_for_good_once_it_waits_for_its_ap
         body = {"runId": "r", "toolCallId": "c"}
         stream = Reader(await site.open("/tools/is_slow", body, ME))
         waiting = await asked(stream)
-        still = await site.client.get("/runs/r", params={"wait": str(4 * SHORT)}, headers=ME)
+        still = await site.client.get("/runs/r", params={"wait": str(1.5 * SHORT)}, headers=ME)
         assert still.json()["status"] == "waiting"
         await answered(site, waiting, YES)
         assert text_of(result_of(await stream.rest())) == "done"

@@ -179,7 +179,7 @@ async def test_the_arguments_are_those_of_the_first_run_whatever_the_tool_did_to
 
 
 async def test_the_clock_of_a_call_begins_anew_when_it_is_made_again() -> None:
-    @tool(timeout=0.05)
+    @tool(timeout=0.4)
     async def hurries(ctx: ToolContext) -> None:
         """Asks, then hangs."""
         ctx.interrupt("Go on?")

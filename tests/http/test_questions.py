@@ -413,7 +413,7 @@ async def test_the_last_progress_is_seen_before_the_call_waits(how: str) -> None
 
 # -- the clock --
 
-SHORT = 0.05  # seconds
+SHORT = 0.4  # seconds: long enough to ask in
 
 
 @tool(timeout=SHORT)
@@ -424,7 +424,7 @@ async def takes_its_time(ctx: ToolContext, how: str) -> str:
     elif how == "waits":
         async with ctx.waiting_for_user():
             await ctx.context["done"].wait()
-    await asyncio.sleep(4 * SHORT)
+    await asyncio.sleep(1.5 * SHORT)
     return "done"
 
 
@@ -432,7 +432,7 @@ async def takes_its_time(ctx: ToolContext, how: str) -> str:
 def takes_its_time_in_a_thread(ctx: ToolContext) -> str:
     """The same, in a thread."""
     ctx.request_input_sync("Go on?")
-    threading.Event().wait(4 * SHORT)
+    threading.Event().wait(1.5 * SHORT)
     return "done"
 
 
@@ -446,7 +446,7 @@ async def test_the_clock_of_a_call_stops_for_good_once_it_waits_for_the_person(h
         stream = Reader(await site.open(f"/tools/{name}", body, ME))
         if how != "works":
             waiting = await asked(stream)
-            still = await site.client.get("/runs/r", params={"wait": str(4 * SHORT)}, headers=ME)
+            still = await site.client.get("/runs/r", params={"wait": str(1.5 * SHORT)}, headers=ME)
             assert still.json()["status"] == "waiting", "its time is up, and nothing happens"
             gates["done"].set()
             if how != "waits":
@@ -464,7 +464,7 @@ async def test_the_clock_of_the_parent_stops_too_when_a_nested_call_waits(waits_
         stream = Reader(await site.open("/tools/calls", body, ME))
         if waits_inside:
             waiting = await asked(stream)
-            still = await site.client.get("/runs/r", params={"wait": str(4 * SHORT)}, headers=ME)
+            still = await site.client.get("/runs/r", params={"wait": str(1.5 * SHORT)}, headers=ME)
             assert still.json()["status"] == "waiting"
             await answered(site, waiting)
         events = await stream.rest()
@@ -475,8 +475,8 @@ async def test_the_clock_of_the_parent_stops_too_when_a_nested_call_waits(waits_
 
 
 async def test_the_time_limit_of_a_run_does_not_count_while_it_waits() -> None:
-    async with a_question(asks, run_timeout=10 * SHORT) as (site, stream, waiting):
-        still = await site.client.get("/runs/r", params={"wait": str(15 * SHORT)}, headers=ME)
+    async with a_question(asks, run_timeout=2.5 * SHORT) as (site, stream, waiting):
+        still = await site.client.get("/runs/r", params={"wait": str(3.5 * SHORT)}, headers=ME)
         assert still.json()["status"] == "waiting"
         await answered(site, waiting, {"name": "Ada"})
         events = await stream.rest()
