@@ -706,6 +706,9 @@ class Person:
             self.claims.append((key, call_id, str(made["claimId"])))
         world.happened["claim" if claim_id is None else "renewal"] += 1
         world.renewed[key, call_id] = world.now()
+        if self.luck.random() < 0.2:  # at the last moment
+            await asyncio.sleep(world.settings.page_claim)
+            await self.claim(key, call_id, str(made["claimId"]))
 
     async def pause(self, key: RunKey, call_id: str, claim_id: str) -> None:
         world = self.world

@@ -428,6 +428,7 @@ def check_lives(world: World, logs: Mapping[RunKey, Log]) -> None:
     for (run_id, call_id), found in lives.items():
         assert len(found) == 1, f"{call_id} of {run_id} ran {len(found)} times"
         assert found[0].ended is not None, f"{found[0]} goes on for ever"
+        check_beginning(world, logs[RunKey(world.schedule.owner, run_id)], found[0])
     for given in world.given:
         if given.question.key == APPROVAL_KEY:
             found = [
@@ -452,6 +453,16 @@ def check_lives(world: World, logs: Mapping[RunKey, Log]) -> None:
         yes = [g for g in world.given if g.question.call_id == call_id and g.question.key == APPROVAL_KEY]
         again = [r for r in world.resumptions if r.key.run_id == run_id]
         assert yes or again, f"{found} without an approval"
+
+
+def check_beginning(world: World, log: Log, life: Life) -> None:
+    """Nothing begins inside a call that has its result, or has asked by an interrupt."""
+    parent = life.call_id.rpartition("/")[0]
+    if parent in log.results:
+        assert life.began <= log.results[parent][0] + SLACK, f"{life} began after the result of {parent}"
+    elif parent in log.parked:
+        asked = [other.at for other in world.lives if (other.run_id, other.call_id) == (life.run_id, parent)]
+        assert life.began <= max(asked) + SLACK, f"{life} began after {parent} had asked"
 
 
 def parents(world: World, key: RunKey) -> list[tuple[RunKey, RunKey]]:
@@ -615,6 +626,10 @@ def check_jobs(world: World, logs: Mapping[RunKey, Log]) -> None:
         assert told is not None
         assert abs(told - at) < SLACK
         assert call_id in log.results
+        for life in world.lives:
+            if (life.run_id, life.call_id) == (parent.run_id, call_id):
+                deaf = [(began, ended) for began, ended in life.listened if began < at - SLACK and ended > at + SLACK]
+                assert not deaf, f"{life} was not told that it moved at {at}"
         if log.stopping is not None:
             assert log.stopping[1] in ("user", "shutdown", "run_timeout")
             pressed = any(key == job and stopped is None for _, key, stopped in world.stops)

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -260,6 +261,8 @@ class Life:
     works: dict[int, tuple[str, float]] = field(default_factory=dict)
     #: How much of its work could move to the background now.
     offered: int = 0
+    #: From when to when it waited for such work, or for the note of its move.
+    listened: list[tuple[float, float]] = field(default_factory=list)
     gave_up: bool = False
 
 
@@ -439,13 +442,23 @@ class Player:
 
         return work()
 
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Around a wait for work, or for its move; what ends it otherwise is not written down."""
+        began, movable = self.ledger.now(), self.ctx.detach is not None
+        yield
+        if movable:
+            self.life.listened.append((began, self.ledger.now()))
+
     async def work(self, step: Step) -> None:
-        await self.ctx.run_detachable(self.left(step.inner[0]))
+        with self.listening():
+            await self.ctx.run_detachable(self.left(step.inner[0]))
 
     async def work_and_stay(self, step: Step) -> None:
         """The frame does not return before its work has, as in a task group."""
         task = asyncio.ensure_future(self.left(step.inner[0]))
-        await self.ctx.run_detachable(task)
+        with self.listening():
+            await self.ctx.run_detachable(task)
         self.mark("stays")
         await task
 
@@ -455,7 +468,8 @@ class Player:
             return
         work = asyncio.ensure_future(self.left(step.inner[0]))
         note = self.ctx.detach(work)
-        await asyncio.wait({work, note}, return_when=asyncio.FIRST_COMPLETED)
+        with self.listening():
+            await asyncio.wait({work, note}, return_when=asyncio.FIRST_COMPLETED)
         if not note.done() or note.cancelled():
             await work
 
