@@ -588,6 +588,7 @@ class Person:
         mode = self.luck.choice(["one"] * 4 + ["together", "stop", "stop call"])
         if mode == "one":
             await world.detach(*found)
+            await self.look()
         elif mode == "together":
             await self.together(world.detach(*found), world.detach(*found))
         else:

@@ -560,6 +560,7 @@ def check_result(world: World, log: Log, call_id: str) -> None:
         assert stops or refused(world, log, call_id), where
     elif status == "timeout":
         assert "within" in value["error"]["message"], where
+        assert (log.key, call_id) not in world.detached, where
         assert tool_name not in PAGES or (log.key, call_id) in world.renewed, where
     elif status == "unavailable":
         assert tool_name in PAGES, where

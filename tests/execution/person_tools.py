@@ -162,22 +162,27 @@ class Author:
         limit = 0 if luck.random() < 0.6 else moment(luck, 6)
         return CallPlan(luck.choice(names), self.script(0).number, limit)
 
-    def script(self, depth: int, steps: int | None = None) -> Script:
+    def script(self, depth: int) -> Script:
         luck = self.luck
         script = Script(len(self.scripts), [])
         self.scripts.append(script)
-        count = luck.choice([1, 2, 2, 3, 4] if depth == 0 else [1, 1, 2, 2]) if steps is None else steps
+        count = luck.choice([1, 2, 2, 3, 4] if depth == 0 else [1, 1, 2, 2])
         script.steps = [self.step(depth) for _ in range(count)]
+        if depth == 0 and luck.random() < 0.1:
+            # Something goes on when the call is over, or has asked, and then wants something.
+            left = self.step(1, "loose")
+            left.inner[0].steps = [self.step(1, "nap"), self.step(1, luck.choice(["nested", "ask", "work", "waits"]))]
+            script.steps += [left, *[self.step(0, "interrupt")] * (luck.random() < 0.5)]
         script.end = luck.choice(["return"] * 5 + ["raise", "error"])
         script.swallows = luck.choice([0, 0, 0, 0, 1, 2, 5])
         return script
 
-    def step(self, depth: int) -> Step:
+    def step(self, depth: int, wanted: str | None = None) -> Step:
         luck = self.luck
         kinds = ["nap", "nap", "emit", "emit", "progress", "ask", "ask", "asks", "patience", "waits", "interrupt"]
         if depth < 2:
             kinds += ["work", "work", "by hand", "nested", "both", "loose", "own task"]
-        kind = "give up" if luck.random() < 0.01 else luck.choice(kinds)
+        kind = wanted or ("give up" if luck.random() < 0.01 else luck.choice(kinds))
         step = Step(
             kind,
             moment(luck, 3),
