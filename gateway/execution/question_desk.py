@@ -36,6 +36,8 @@ class QuestionDesk:
         self.store = store
         self._spawn = spawn
         self._listeners: dict[str, Listener] = {}
+        #: What is being written of questions that are over.
+        self.writing: set[asyncio.Task[Any]] = set()
         #: Told of a call that can move to the background.
         self.on_offer: Callable[[Call], None] = lambda call: None
 
@@ -47,7 +49,12 @@ class QuestionDesk:
     def close(self, key: RunKey, interrupt_id: str) -> None:
         """Nobody waits any more: later answers are refused. `key` is where the question is now."""
         if self._listeners.pop(interrupt_id, None) is not None:
-            self._spawn(self.withdraw(key, interrupt_id), name=f"close {interrupt_id}")
+            self._write(self.withdraw(key, interrupt_id), f"close {interrupt_id}")
+
+    def _write(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._spawn(work, name=name)
+        self.writing.add(task)
+        task.add_done_callback(self.writing.discard)
 
     async def leave(self, lease: Lease, wanted: Callable[[], Sequence[Question]]) -> None:
         """Keeps the questions that a run ends with; what is not wanted any more by then, after a Stop, is closed."""
@@ -59,8 +66,11 @@ class QuestionDesk:
             for question in stopped:
                 await self.withdraw(lease.key, question.interrupt_id)
 
-    async def used(self, key: RunKey, run_id: str) -> None:
+    def used(self, key: RunKey, run_id: str) -> None:
         """The run that was resumed with these answers is there: they start no other one, also not once it is gone."""
+        self._write(self._used(key, run_id), f"answers of {key.label}")
+
+    async def _used(self, key: RunKey, run_id: str) -> None:
         asked = await self.store.questions(key)
         mine = [question for question in asked if question.answer is not None and question.answer.run_id == run_id]
         if mine:

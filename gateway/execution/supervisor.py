@@ -59,6 +59,7 @@ class Supervisor:
         self.store = store
         self.worker = secrets.token_hex(8)
         self.draining = False
+        self._drained = False
         #: Told of a run of which nothing more is stored, and why: `superseded`, `store`, `store_lost`.
         self.on_lost: Callable[[RunRecord, str], None] = lambda record, reason: None
         self.threads = ThreadPool(settings.max_threads)
@@ -95,8 +96,15 @@ class Supervisor:
 
     async def close(self) -> None:
         """Ends what is left: every run `interrupted`, then every task."""
-        await self.drain(0)
-        for task in list(self._tasks):
+        if not self._drained:  # else what is left had its time
+            await self.drain(0)
+        ended = self._tasks - self.questions.writing
+        for task in ended:
+            task.cancel()
+        await asyncio.gather(*ended, return_exceptions=True)
+        if self.questions.writing:
+            await asyncio.wait(self.questions.writing, timeout=SHUTDOWN_GRACE)
+        for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.duties.close()
@@ -142,7 +150,7 @@ class Supervisor:
         self._per_session[_limit_key(spec)] += 1
         run = self._launch(spec, record, created.lease)
         if spec.answers is not None:
-            self.spawn(self.questions.used(spec.answers.key, spec.key.run_id), name=f"answers of {spec.key.label}")
+            self.questions.used(spec.answers.key, spec.key.run_id)
         # Without asking the store: a tool that never gives way would run before its first viewer is there.
         return replace(run.record, last_event_id=run.machine.seq), True
 
@@ -237,16 +245,18 @@ class Supervisor:
         if isinstance(error, asyncio.CancelledError) and cancelled():
             run.stop("shutdown")
             ending = ENDINGS["shutdown"]
-        elif not timed_out:
+        elif timed_out:
+            logger.warning("The context of run %s was not left in time", run.key.label)
+            ending = ENDINGS["run_timeout"]
+        else:
             logger.error("Run %s failed inside the gateway", run.key.label, exc_info=error)
             ending = ("internal", "The gateway failed; its log says why.")
+        if run.machine.over:
+            return
+        if run.signal.aborted and ending[0] != "internal":  # it ends in what it was stopped for
+            self._settle_parked(run)
+            run.end()
         else:
-            logger.warning("The context of run %s was not left in time", run.key.label)
-            if run.signal.reason is not None and not run.machine.over:
-                self._settle_parked(run)
-                run.end(None)
-            ending = ENDINGS["run_timeout"]
-        if not run.machine.over:
             run.fail(*ending)
 
     async def _end(self, run: LiveRun, result: Any) -> None:
@@ -376,6 +386,7 @@ class Supervisor:
         for run in list(self._runs.values()):
             run.stop("shutdown")
         await self._wait_for_runs(2 * SHUTDOWN_GRACE + 0.25)  # twice: middleware has a part of its own
+        self._drained = True
 
     async def _wait_for_runs(self, timeout: float) -> None:
         loop = asyncio.get_running_loop()

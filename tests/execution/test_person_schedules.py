@@ -114,20 +114,25 @@ async def live(schedule: Schedule, clock: Clock, happened: Counter[str]) -> None
         for key, run in world.lives_of.items():
             assert not run.signal._callbacks, (key, run.signal._callbacks, run.record)
         await check(world)
-        await supervisor.close()
+        if schedule.drain is None:
+            await supervisor.close()
         happened.update(world.happened)
     assert asyncio.all_tasks() == before
 
 
 async def all_over(world: World) -> None:
-    """Everybody has gone. Stop is pressed on what is left, or the gateway drains; then all runs end."""
+    """Everybody has gone. Stop is pressed on what is left, or the gateway drains and ends; then all runs are over."""
     supervisor, drain = world.supervisor, world.schedule.drain
     await asyncio.sleep(max(world.schedule.horizon - world.now(), 0))
     async with asyncio.timeout(LONG):
         if drain is not None:
+            late = world.now() + drain + 2
             await supervisor.drain(drain)
-            # What was stopped before keeps the grace of that Stop.
-            assert all(run.signal.reason not in (None, "shutdown") for run in supervisor._runs.values())
+            # What was stopped before keeps the grace of that Stop, but not beyond the end of its worker.
+            assert all(run.signal.aborted for run in supervisor._runs.values())
+            await supervisor.close()
+            assert not supervisor.active
+            assert world.now() < late
         else:
             for run in list(supervisor._runs.values()):
                 await world.stop(run.key)
