@@ -8,13 +8,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway.errors import StoreError
+from gateway.errors import Conflict, StoreError
 from gateway.run.questions import Question
 from gateway.run.records import RunKey
 from gateway.stores.base import Lease, Store
 
 if TYPE_CHECKING:
     from gateway.execution.call import Call
+    from gateway.execution.spec import Resumption
 
 __all__ = ["Listener", "QuestionDesk"]
 
@@ -65,6 +66,24 @@ class QuestionDesk:
             asked = [question for question in asked if question not in stopped]
             for question in stopped:
                 await self.withdraw(lease.key, question.interrupt_id)
+
+    async def give(self, answers: Resumption) -> None:
+        """Answers all questions of an interrupted run, or none: of two that resume it, one comes too late.
+
+        Raises `Conflict` (`interrupt_closed`, `interrupt_answered`).
+        """
+        if not answers.changes or await self.store.replace_questions(answers.key, answers.changes):
+            return
+        now = await self.store.questions(answers.key)
+        # By the same request, sent twice at once: then its run is there, or will be in a moment.
+        if not all(new in now or replace(new, closed=True) in now for _, new in answers.changes):
+            code = "interrupt_closed" if any(question.closed for question in now) else "interrupt_answered"
+            raise Conflict("Somebody was faster.", code=code)
+
+    async def take_back(self, key: RunKey, answers: Resumption) -> None:
+        """The run that they were for could not be started: they can be given again."""
+        if await self.store.get(key) is None:  # the same request, sent twice, may have started it
+            await self.store.replace_questions(answers.key, [(new, old) for old, new in answers.changes])
 
     def used(self, key: RunKey, run_id: str) -> None:
         """The run that was resumed with these answers is there: they start no other one, also not once it is gone."""

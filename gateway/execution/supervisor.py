@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic, time
 from typing import Any
 
-from gateway.errors import Conflict, StoreError, TooMany, Unavailable
+from gateway.errors import StoreError, TooMany, Unavailable
 from gateway.execution.background import Detached, Detacher, Rejected
 from gateway.execution.call import Call
 from gateway.execution.clocks import PausableTimer
@@ -32,7 +32,7 @@ from gateway.execution.live import LiveRun
 from gateway.execution.middleware import Middleware
 from gateway.execution.names import TOOL_NAME
 from gateway.execution.question_desk import QuestionDesk
-from gateway.execution.spec import Resumption, RunSpec, no_context
+from gateway.execution.spec import RunSpec, no_context
 from gateway.execution.threads import ThreadPool
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
@@ -138,12 +138,12 @@ class Supervisor:
             messages=spec.messages,
         )
         if fresh and spec.answers is not None:
-            await self._answer(spec.answers)
+            await self.questions.give(spec.answers)
         try:
             created = await self.store.create(record, spec.fingerprint, self.worker)
         except BaseException:
             if fresh and spec.answers is not None:
-                await self._take_back(spec.key, spec.answers)
+                await self.questions.take_back(spec.key, spec.answers)
             raise
         if created.lease is None:
             return created.record, False
@@ -178,21 +178,6 @@ class Supervisor:
         self._works.add(work)
         work.add_done_callback(self._works.discard)
         return run
-
-    async def _answer(self, answers: Resumption) -> None:
-        """Answers all questions of an interrupted run, or none: of two that resume it, one comes too late."""
-        if not answers.changes or await self.store.replace_questions(answers.key, answers.changes):
-            return
-        now = await self.store.questions(answers.key)
-        # By the same request, sent twice at once: then its run is there, or will be in a moment.
-        if not all(new in now or replace(new, closed=True) in now for _, new in answers.changes):
-            code = "interrupt_closed" if any(question.closed for question in now) else "interrupt_answered"
-            raise Conflict("Somebody was faster.", code=code)
-
-    async def _take_back(self, key: RunKey, answers: Resumption) -> None:
-        """The run that they were for could not be started: they can be given again."""
-        if await self.store.get(key) is None:  # the same request, sent twice, may have started it
-            await self.store.replace_questions(answers.key, [(new, old) for old, new in answers.changes])
 
     def _admit(self, spec: RunSpec) -> None:
         if self.draining:
