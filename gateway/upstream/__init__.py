@@ -1,0 +1,1 @@
+"""What runs on other servers: agents and tools."""
