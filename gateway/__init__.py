@@ -23,6 +23,7 @@ from gateway.execution.task_context import TaskContext
 from gateway.execution.tools import Tool, tool
 from gateway.http.app import Gateway
 from gateway.settings import Settings
+from gateway.upstream.remote import RemoteAgent
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "NAVIGATED",
     "NotAvailable",
     "PayloadError",
+    "RemoteAgent",
     "Settings",
     "TOOL_TIMEOUT",
     "TaskContext",

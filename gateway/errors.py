@@ -24,6 +24,7 @@
     ├── CapabilityError             a capability that no middleware provided
     ├── Backpressure                more emitted than the store could take
     ├── OrderError                  an event that AG-UI does not allow at this point
+    ├── UpstreamError               502 upstream_unavailable, upstream_timeout, …: a remote agent
     └── StoreError                  503 store_unavailable
         └── Fenced                  another worker has taken the run over
 
@@ -62,6 +63,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UnsupportedMediaType",
+    "UpstreamError",
 ]
 
 
@@ -251,6 +253,25 @@ class OrderError(GatewayError):
     """An event that the AG-UI verifier would refuse at this point of the run."""
 
     code = "invalid_order"
+
+
+class UpstreamError(GatewayError):
+    """What became of a remote agent: `upstream_unavailable`, `upstream_http_<n>`, `upstream_invalid`,
+    `upstream_timeout`, `upstream_disconnected`. The message is a fixed sentence; `reason` is for the log only."""
+
+    status = 502
+    _SENTENCES: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "upstream_unavailable": "The agent cannot be reached.",
+            "upstream_invalid": "What the agent answered is not a stream of AG-UI events.",
+            "upstream_timeout": "The agent was silent for too long.",
+            "upstream_disconnected": "The agent's stream broke off before its end.",
+        }
+    )
+
+    def __init__(self, code: str, reason: str = "") -> None:
+        super().__init__(self._SENTENCES.get(code, "The agent refused the request."), code=code)
+        self.reason = reason
 
 
 class StoreError(GatewayError):

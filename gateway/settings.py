@@ -79,6 +79,9 @@ class Settings(BaseSettings):
     max_tool_timeout: Seconds = Field(0, description="Most that a caller may ask for; 0: no cap.")
     stop_grace: Seconds = Field(5, description="Time a stopped tool has to unwind before it is given up.")
     run_timeout: Seconds = Field(86_400, description="Time limit of a run; 0: none.")
+    max_agent_turns: Count = Field(
+        20, description="How often a remote agent is called in one run, with its tool results."
+    )
     on_disconnect: Literal["continue", "cancel"] = Field(
         "continue", description="What becomes of a run when its last viewer leaves."
     )
@@ -121,6 +124,9 @@ class Settings(BaseSettings):
 
     max_pending_bytes: Bytes = Field(
         64 * MIB, description="Bytes of one run that may wait to be stored; beyond it an emit raises `Backpressure`."
+    )
+    write_behind: bool = Field(
+        False, description="SQLite and Redis: show events before they are stored; the newest may die with their worker."
     )
     redis_prefix: str = Field("agui:", description="What the names of all keys in Redis begin with.")
     store_timeout: Seconds = Field(10, description="How long a store that fails is tried again before runs abort.")

@@ -20,7 +20,7 @@ from gateway.run.records import CallRecord
 from gateway.wire.codec import decode, encode
 from gateway.wire.inputs import MAX_ID, valid_id
 
-__all__ = ["AgentCalls"]
+__all__ = ["AgentCalls", "ShownCall"]
 
 logger = logging.getLogger("gateway")
 

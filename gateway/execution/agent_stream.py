@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime
-from time import monotonic, time
+from time import monotonic
 from typing import Any, cast
 
 from gateway.errors import StoreError
 from gateway.execution import payloads
 from gateway.execution.agent_calls import AgentCalls
+from gateway.execution.agent_ends import added_of, asked_of
 from gateway.execution.agent_events import event_of
 from gateway.execution.call import now_ms
 from gateway.execution.ending import Ending
@@ -19,12 +19,8 @@ from gateway.execution.live import LiveRun
 from gateway.execution.outcomes import message_of
 from gateway.execution.settle import Raised, Returned, Settled
 from gateway.run.chunks import Chunks
-from gateway.run.interrupts import bound
 from gateway.run.order import TERMINALS
-from gateway.run.questions import AGENT_KEY, Question
-from gateway.run.records import iso
 from gateway.wire.codec import Change
-from gateway.wire.inputs import MAX_ID
 
 __all__ = ["AGENT_FAILED", "AgentStream"]
 
@@ -32,7 +28,6 @@ logger = logging.getLogger("gateway")
 
 AGENT_FAILED = "agent_failed"
 GIVE_WAY = 0.01  # seconds
-ADDED = ("usage", "metadata")
 
 Begin = Callable[[], AsyncIterator[Any]]
 
@@ -100,7 +95,7 @@ class AgentStream:
             return True
         if kind == "RUN_ERROR":
             failure = (event.get("code") or AGENT_FAILED, event["message"])
-            self.ending = Ending(failure=failure, more=_added(event))
+            self.ending = Ending(failure=failure, more=added_of(event))
         elif kind == "RUN_FINISHED":
             self._finished(event)
         elif kind != "RUN_STARTED":  # the run has its own
@@ -114,10 +109,10 @@ class AgentStream:
         outcome = event.get("outcome") or {"type": "success"}
         if outcome["type"] == "cancelled":  # only the person's Stop is that (contract 3)
             raise ValueError("The agent cancelled itself.")
-        asked = tuple(_asked(interrupt, self._run) for interrupt in outcome.get("interrupts") or ())
+        asked = tuple(asked_of(interrupt, self._run) for interrupt in outcome.get("interrupts") or ())
         if len({question.interrupt_id for question, _ in asked}) != len(asked):
             raise ValueError("RUN_FINISHED: two interrupts have one id.")
-        self.ending = Ending(asked=asked, more=_added(event))
+        self.ending = Ending(asked=asked, more=added_of(event))
         self.pending = outcome.get("pendingToolCallIds") or []
         self.result = event.get("result")
 
@@ -133,43 +128,3 @@ class AgentStream:
         self._ended = True
         message = "The agent cancelled itself." if isinstance(error, asyncio.CancelledError) else message_of(error)
         self.ending = Ending(failure=(AGENT_FAILED, message))
-
-
-def _added(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: event[name] for name in ADDED if name in event}
-
-
-def _asked(interrupt: Mapping[str, Any], run: LiveRun) -> tuple[Question, Mapping[str, Any]]:
-    """An agent's own interrupt, and the question as which it is kept until the run is resumed.
-
-    The answer is the agent's to look at; that it comes once, and in time, is the gateway's part.
-    """
-    interrupt_id = interrupt["id"]
-    if not 1 <= len(interrupt_id) <= MAX_ID:
-        raise ValueError(f"RUN_FINISHED: the id of an interrupt has 1 to {MAX_ID} characters.")
-    now = time()
-    last = now + run.settings.interrupt_ttl
-    given = _seconds(interrupt.get("expiresAt"))
-    expires_at = last if given is None else min(given, last)
-    question = Question(
-        interrupt_id,
-        f"/{interrupt_id}",  # of no call: no id of one has a slash
-        "",
-        now,
-        kind="interrupt",
-        key=AGENT_KEY,
-        reason=interrupt["reason"],
-        message=interrupt.get("message"),
-        expires_at=expires_at,
-    )
-    wire = {**interrupt, "expiresAt": interrupt["expiresAt"] if given == expires_at else iso(expires_at)}
-    return question, bound(wire, run.key.run_id)
-
-
-def _seconds(text: str | None) -> float | None:
-    """A time as agents write it, in Unix seconds; None for none, and for what is not one."""
-    try:
-        at = datetime.fromisoformat(cast("str", text))
-    except (TypeError, ValueError):
-        return None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

@@ -13,9 +13,9 @@ from gateway.execution.detaching import detached_note
 from gateway.execution.outcomes import WHAT_ENDED, ToolOutput
 from gateway.execution.page_tools import PageTool
 from gateway.execution.settle import Raised, Settled
-from gateway.wire.codec import Change, encode
+from gateway.wire.codec import Change, decode, encode
 
-__all__ = ["aborted_output", "converted", "fitting", "is_cancellation", "wanted_in"]
+__all__ = ["aborted_output", "converted", "fitting", "is_cancellation", "model_arguments", "wanted_in"]
 
 
 def aborted_output(call: Call, reason: str | None = None) -> ToolOutput:
@@ -35,6 +35,18 @@ def aborted_output(call: Call, reason: str | None = None) -> ToolOutput:
         return outcomes.timed_out(call.tool_name, call.limit, retryable=retryable)
     # A signal that an adapter brings may have reasons of its own.
     return outcomes.interrupted(call.tool_name, WHAT_ENDED.get(reason, "its caller"), retryable=retryable)
+
+
+def model_arguments(tool_name: str, text: str) -> tuple[dict[str, Any], ToolOutput | None]:
+    """A model's arguments: what is no object counts as `{}`, what is no JSON fails the call (contract 5.1)."""
+    if not text.strip():
+        return {}, None
+    try:
+        parsed = decode(text.encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        message = f'Arguments of "{tool_name}" are not JSON: {error}'
+        return {}, outcomes.invalid_arguments(message, [{"field": "arguments", "message": "not JSON"}])
+    return (parsed if isinstance(parsed, dict) else {}), None
 
 
 def wanted_in(error: BaseException) -> Interrupt | Edited | None:

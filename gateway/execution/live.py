@@ -163,11 +163,11 @@ class LiveRun:
         self.writer.write(self.machine.start(time()))
         self.writer.save(self.machine.record)
 
-    def write(self, event: Mapping[str, Any]) -> None:
-        """Writes an event between start and end of the run, after what is staged."""
+    def write(self, event: Mapping[str, Any], payload: bytes | None = None) -> None:
+        """Writes an event between start and end of the run, after what is staged; as `payload`, its JSON, if given."""
         self.settle()
         before = self.machine.record
-        self.writer.write(self.machine.emit(event))
+        self.writer.write(self.machine.emit(event, payload))
         if self.machine.record is not before:  # it says what is open
             self.writer.save(self.machine.record)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,13 +10,14 @@ from ag_ui.core import AssistantMessage, RunAgentInput
 from starlette.requests import Request
 
 from gateway.errors import NotFound, RequestError
-from gateway.execution import outcomes
-from gateway.execution.agent_job import AgentJob
-from gateway.execution.agents import TOOLS_AGENT
+from gateway.execution.agent_job import AgentJob, Player
+from gateway.execution.agents import TOOLS_AGENT, LocalAgent
 from gateway.execution.call import Call
+from gateway.execution.caller import Caller
+from gateway.execution.coming_to import model_arguments
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
-from gateway.execution.outcomes import ToolOutput
+from gateway.execution.local_player import LocalPlayer
 from gateway.execution.page_tools import PageTool
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.spec import Job, RunSpec
@@ -29,8 +29,11 @@ from gateway.http.run_start import run_key
 from gateway.http.sessions import caller, identify
 from gateway.run.questions import Question
 from gateway.run.records import CallRecord
+from gateway.upstream.agents import Agent
+from gateway.upstream.player import RemotePlayer
+from gateway.upstream.requests import forwarded
 from gateway.wire.agent_input import AgentInput, PendingCall, parse_agent_input
-from gateway.wire.codec import decode, encode
+from gateway.wire.codec import encode
 from gateway.wire.inputs import fingerprint
 
 __all__ = ["agent_spec"]
@@ -40,8 +43,8 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
     """The run that a `POST /agents/{agent}` asks for; refusals come before anything has started."""
     identity = identify(request)
     agent = request.path_params["agent"]
-    local = engine.agents.get(agent)
-    if local is None and agent != TOOLS_AGENT:
+    found = engine.agents.get(agent)
+    if found is None and agent != TOOLS_AGENT:
         raise NotFound(f"No agent {agent!r}.", code="agent_not_found")
     agent_input = parse_agent_input(await read_body(request, engine.settings.max_input_bytes))
     key = run_key(request, identity, agent_input.input.run_id)
@@ -50,14 +53,15 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
     if agent_input.resume and await engine.store.get(key) is None:  # a run that is kept has its answers
         thread_id = agent_input.input.thread_id
         resume = await resumed(engine, key.owner, key.run_id, thread_id, agent_input.resume, tools, agent=agent)
-    calls = _calls_of(agent_input, tools, resume) if local is None else _calls_again(agent_input, resume)
-    if local is None and not calls.anything and not agent_input.resume:
+    calls = _calls_of(agent_input, tools, resume) if found is None else _calls_again(agent_input, resume)
+    if found is None and not calls.anything and not agent_input.resume:
         message = "messages: the last assistant message has no unanswered tool call for agent `tools` to run."
         raise RequestError(message, details=[{"field": "messages", "message": "no unanswered tool call"}])
     who = caller(request, identity, request.scope[REQUEST_ID], **_metadata(agent_input))
     job: Job = CallsJob(who, parallel=engine.settings.parallel_tool_calls)
-    if local is not None:
-        job = AgentJob(local, _sent(agent_input, resume), who, engine.store)
+    if found is not None:
+        player = _player(engine, request, agent, found, agent_input, who)
+        job = AgentJob(player, _sent(agent_input, resume), who, engine.store)
     return RunSpec(
         key=key,
         thread_id=agent_input.input.thread_id,
@@ -75,6 +79,14 @@ async def agent_spec(engine: Engine, request: Request) -> RunSpec:
         channel="open" if agent_input.props.input == "open" else "interrupt",
         answers=None if resume is None else resume.answers,
     )
+
+
+def _player(engine: Engine, request: Request, name: str, agent: Agent, agent_input: AgentInput, who: Caller) -> Player:
+    if isinstance(agent, LocalAgent):
+        return LocalPlayer(agent, who)
+    on_page = agent_input.props.page_tools
+    headers = forwarded(agent, request.headers.items())
+    return RemotePlayer(name, agent, who, engine.connections, headers=headers, on_page=on_page)
 
 
 @dataclass(slots=True)
@@ -95,7 +107,7 @@ class _Calls:
     def prepare(self, run: LiveRun) -> None:
         """Registers the calls: known before they start, so that each can be stopped while it waits for others."""
         for pending in self.pending:
-            arguments, refused = _arguments(pending)
+            arguments, refused = model_arguments(pending.tool_name, pending.arguments)
             call = Call(
                 run,
                 pending.call_id,
@@ -172,15 +184,3 @@ def _metadata(agent_input: AgentInput) -> dict[str, Any]:
         "context": wire.get("context") or [],
         "client_tools": wire.get("tools") or [],
     }
-
-
-def _arguments(call: PendingCall) -> tuple[dict[str, Any], ToolOutput | None]:
-    """The model's arguments: what is no object counts as `{}`, what is no JSON fails the call (contract 5.1)."""
-    if not call.arguments.strip():
-        return {}, None
-    try:
-        parsed = decode(call.arguments.encode("utf-8", "surrogatepass"))
-    except (ValueError, json.JSONDecodeError) as error:
-        message = f'Arguments of "{call.tool_name}" are not JSON: {error}'
-        return {}, outcomes.invalid_arguments(message, [{"field": "arguments", "message": "not JSON"}])
-    return (parsed if isinstance(parsed, dict) else {}), None

@@ -15,7 +15,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, Unauthenticated
-from gateway.execution.agents import AgentFunction, Agents
 from gateway.execution.caller import AuthContext
 from gateway.execution.middleware import Middleware, ToolCall
 from gateway.execution.outcomes import ToolOutput
@@ -31,6 +30,7 @@ from gateway.http.sessions import AUTH, SHOWN_HEADERS
 from gateway.http.stream import RAW_SEND
 from gateway.http.tickets import opens_with_ticket, take_ticket
 from gateway.settings import Settings
+from gateway.upstream.agents import AgentLike, Agents
 
 __all__ = ["Gateway"]
 
@@ -46,10 +46,10 @@ logger = logging.getLogger("gateway")
 class Gateway:
     """Runs tools for browsers: an ASGI application to serve or to mount, no lifespan needed.
 
-    `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `agents` are async
-    generators by name, `async def agent(input, ctx)`, that get a `RunAgentInput` and yield AG-UI events (models of
-    `ag_ui.core`, or dicts in wire names), and whose `ctx` calls these tools; `context` is what tools and agents see as
-    `ctx.context`: a value, a callable of the starting connection (None for a call without one), or an async context
+    `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `agents` are
+    agents by name: the URL of an AG-UI agent, a `RemoteAgent`, or an async generator, `async def agent(input, ctx)`,
+    that gets a `RunAgentInput` and yields AG-UI events (models of `ag_ui.core`, or dicts in wire names), and whose
+    `ctx` calls these tools; `context` is what tools and agents see as `ctx.context`: a value, a callable of the starting connection (None for a call without one), or an async context
     manager that is entered for the run's life; `middleware` is around every call; `authenticate` says
     who calls, and without it only this machine is served. Every other keyword is a field of `Settings`, read at
     start-up: it beats the environment and is beaten by the command line. Raises `TypeError` for an unknown keyword and
@@ -61,7 +61,7 @@ class Gateway:
         self,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         *,
-        agents: Mapping[str, AgentFunction] | None = None,
+        agents: Mapping[str, AgentLike] | None = None,
         context: Any = None,
         middleware: Iterable[Middleware] = (),
         authenticate: Authenticate | None = None,

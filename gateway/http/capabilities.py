@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
-from gateway.execution.agents import TOOLS_AGENT, LocalAgent
+from gateway.execution.agents import TOOLS_AGENT
 from gateway.execution.session_tools import SessionTools
 from gateway.settings import Settings
+from gateway.upstream.agents import Agent
 
 __all__ = ["agent_items", "capabilities"]
 
 TOOLS_DESCRIPTION = "Runs the tool calls that the last assistant message left unanswered."
 
 
-def agent_items(agents: Iterable[LocalAgent]) -> list[dict[str, Any]]:
+def agent_items(agents: Mapping[str, Agent]) -> list[dict[str, Any]]:
     """The items of `GET /agents`; the built-in agent first."""
     built_in = {"name": TOOLS_AGENT, "description": TOOLS_DESCRIPTION}
-    return [built_in, *({"name": agent.name, "description": agent.description} for agent in agents)]
+    return [built_in, *({"name": name, "description": agent.description} for name, agent in agents.items())]
 
 
 def capabilities(settings: Settings, tools: SessionTools, agent: str = TOOLS_AGENT) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from starlette.requests import HTTPConnection, Request
 
 from gateway.errors import NotFound, StoreError
 from gateway.execution import outcomes
-from gateway.execution.agents import Agents
 from gateway.execution.call import now_ms
 from gateway.execution.caller import AuthContext
 from gateway.execution.direct import direct_caller, run_unheard
@@ -32,6 +31,8 @@ from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.urls import open_store
+from gateway.upstream.agents import Agents
+from gateway.upstream.connections import Connections
 from gateway.wire.codec import encode
 from gateway.wire.events import run_error
 from gateway.wire.json_schema import warm_up
@@ -59,6 +60,7 @@ class Engine:
         self.settings = settings
         self.tools = tools
         self.agents = Agents() if agents is None else agents
+        self.connections = Connections()
         self.store: Store = open_store(settings)
         self.supervisor = Supervisor(settings, self.store, middleware)
         self.viewers = Viewers(settings.keep_alive, settings.send_timeout, settings.max_viewers_per_run)
@@ -71,6 +73,7 @@ class Engine:
     async def open(self) -> None:
         default_emitter.attach(asyncio.get_running_loop())
         await self._resources.enter_async_context(self.store)
+        await self._resources.enter_async_context(self.connections)
         await self.supervisor.open()
         # Its library takes a moment to load, and the first question would hold everybody up for that long.
         self.supervisor.spawn(asyncio.to_thread(warm_up), name="schemas")

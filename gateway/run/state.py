@@ -121,12 +121,15 @@ class RunMachine:
         record = self.record
         return self._write(events.run_started(_ms(now), record.thread_id, record.key.run_id, record.parent_run_id))
 
-    def emit(self, event: Mapping[str, Any]) -> bytes:
-        """Any event between start and end; raises `OrderError` where the verifier would refuse it."""
+    def emit(self, event: Mapping[str, Any], payload: bytes | None = None) -> bytes:
+        """Any event between start and end; raises `OrderError` where the verifier would refuse it.
+
+        `payload` is the event as one line of JSON, where it has come as that.
+        """
         if event["type"] in TERMINALS:
             raise OrderError(f"{event['type']} without the act that ends the run")
         self._act(Act.EMIT)
-        return self._write(event)
+        return self._write(event, payload)
 
     def advance(self, count: int) -> None:
         """`count` CUSTOM events that are bytes already (`run.stage`) have taken the numbers after `seq`.
@@ -217,12 +220,12 @@ class RunMachine:
         self.state = to
         self._emits = Act.EMIT in TRANSITIONS[to]
 
-    def _write(self, event: Mapping[str, Any]) -> bytes:
+    def _write(self, event: Mapping[str, Any], payload: bytes | None = None) -> bytes:
         self._order.feed(event["type"], event)
         if event["type"] in EDGES:
             self.record = replace(self.record, opened=self._order.opened)
         self.seq += 1
-        return frame(self.seq, encode(event))
+        return frame(self.seq, encode(event) if payload is None else payload)
 
 
 def _with(terminal: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from gateway.execution.agent_job import AgentJob
 from gateway.execution.agents import LocalAgent
 from gateway.execution.caller import AuthContext, Caller
 from gateway.execution.live import Channel, LiveRun
+from gateway.execution.local_player import LocalPlayer
 from gateway.execution.registry import Registry
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.spec import RunSpec, no_context
@@ -61,7 +62,7 @@ def spec_of(
         fingerprint=b"",
         caller=caller,
         prepare=prepare,
-        job=AgentJob(LocalAgent("agent", agent), sent, caller, at.store),
+        job=AgentJob(LocalPlayer(LocalAgent("agent", agent), caller), sent, caller, at.store),
         context=partial(no_context, at.stage),
         tools=SessionTools(Registry(tools)),
         messages=encode(list(messages)),

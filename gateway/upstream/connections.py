@@ -1,0 +1,111 @@
+"""The connections to remote agents: one request, its answer as it comes, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from gateway.errors import UpstreamError
+from gateway.upstream.remote import RemoteAgent
+
+__all__ = ["Connections"]
+
+logger = logging.getLogger("gateway")
+
+STREAMS = ("text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl")
+SHOWN_BYTES = 2048  # of an answer that is an error, in the log
+SHOWN_SECONDS = 2.0
+
+
+class Connections:
+    """Of one gateway. No request follows a redirect, or a proxy of the environment: only what is configured is asked.
+
+    A connection serves one request. An agent works for seconds, so a new one costs little, and one that its server is
+    just closing would fail a run that cannot be sent a second time.
+    """
+
+    def __init__(self) -> None:
+        self._client: httpx.AsyncClient | None = None
+        self._making = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def warm_up(self) -> None:
+        """Loads the certificates now, in a thread: the first request would hold everybody up for that long."""
+        async with self._making:
+            if self._client is None:
+                self._client = await asyncio.to_thread(_client)
+
+    @asynccontextmanager
+    async def stream(
+        self, agent: RemoteAgent, body: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer of an agent, which is a stream of events. `UpstreamError` for everything that it may be instead,
+        also for what goes wrong while it is read."""
+        await self.warm_up()
+        if self._client is None:
+            raise RuntimeError("These connections are closed.")
+        idle = agent.idle_timeout or None
+        timeout = httpx.Timeout(connect=agent.connect_timeout, read=idle, write=idle, pool=None)
+        sent = [
+            (b"accept", b"text/event-stream"),
+            (b"accept-encoding", b"identity"),
+            (b"content-type", b"application/json"),
+            *headers,
+        ]
+        try:
+            async with self._client.stream("POST", agent.url, content=body, headers=sent, timeout=timeout) as response:
+                await _check(response)
+                yield response
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise UpstreamError("upstream_unavailable", str(error)) from error
+        except httpx.TimeoutException as error:
+            raise UpstreamError("upstream_timeout", f"nothing for {idle:g} s") from error
+        except httpx.DecodingError as error:
+            raise UpstreamError("upstream_invalid", str(error)) from error
+        except httpx.TransportError as error:
+            raise UpstreamError("upstream_disconnected", str(error) or type(error).__name__) from error
+
+
+def _client() -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False)
+
+
+async def _check(response: httpx.Response) -> None:
+    """Raises `UpstreamError` unless the answer is a stream of events."""
+    status = response.status_code
+    if status >= 400:
+        raise UpstreamError(f"upstream_http_{status}", f"{status}: {await _beginning(response)}")
+    if 300 <= status < 400:
+        raise UpstreamError("upstream_invalid", f"a redirect to {response.headers.get('location')!r}: configure that")
+    kind = response.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() not in STREAMS:
+        raise UpstreamError("upstream_invalid", f"content-type {kind!r}: {await _beginning(response)}")
+
+
+async def _beginning(response: httpx.Response) -> str:
+    """The beginning of an answer, for the log."""
+    read = bytearray()
+    try:
+        async with asyncio.timeout(SHOWN_SECONDS):
+            async for chunk in response.aiter_bytes():
+                read += chunk
+                if len(read) >= SHOWN_BYTES:
+                    break
+    except (httpx.HTTPError, TimeoutError):
+        read += " …".encode()
+    return repr(bytes(read[:SHOWN_BYTES]))

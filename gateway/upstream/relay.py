@@ -1,0 +1,229 @@
+"""Takes what a remote agent sends into its gateway run, over all the turns in which the agent is called.
+
+What needs no repair passes as the bytes that came. Source: contract 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from gateway.errors import UpstreamError
+from gateway.execution.agent_ends import added_of, asked_of
+from gateway.execution.agent_job import Played
+from gateway.execution.agent_stream import AGENT_FAILED
+from gateway.execution.call import now_ms
+from gateway.execution.ending import Ending
+from gateway.execution.live import LiveRun
+from gateway.run.repair import Repair
+from gateway.wire.frames import Frames
+from gateway.wire.inputs import MAX_ID, valid_id
+from gateway.wire.sse import MessageTooLarge
+
+__all__ = ["Relay", "Streamed"]
+
+logger = logging.getLogger("gateway")
+
+# How long an end that the agent has sent may still be followed by something: some send one before their last results.
+HOLD_SECONDS = 0.25
+STOPPED_ELSEWHERE = ("interrupted", "The agent's run was stopped on its own server.")
+
+Event = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Streamed:
+    """A call that the agent has made in this turn and not answered itself."""
+
+    call_id: str
+    tool_name: str
+    parent_message_id: str | None = None
+    arguments: list[str] = field(default_factory=list)
+
+
+class Relay:
+    """See the module. `keeps`: whether what the next request must hold of this turn is kept, as `events`."""
+
+    def __init__(self, agent: str, run: LiveRun) -> None:
+        self._agent = agent
+        self._run = run
+        self._repair = Repair()
+        self._failure: UpstreamError | None = None
+        self._renamed: dict[str, str] = {}  # ids of calls that were taken, or cannot be one here
+        self.keeps = True
+        self.calls: dict[str, Streamed] = {}
+        self.events = Gathered()
+
+    def begin(self) -> None:
+        """A new turn: what the last one ended in does not count."""
+        self._repair.begin()
+        self._failure = None
+        self.calls.clear()
+        self._renamed.clear()
+        self.events = Gathered()
+
+    async def play(self, response: httpx.Response) -> None:
+        """Relays an answer to its end. `UpstreamError` when it breaks off, or is none."""
+        frames = Frames(response.headers.get("content-type", ""))
+        try:
+            async for chunk in self._chunks(response.aiter_bytes()):
+                self._take(frames.feed(chunk))
+                await self._room()
+            self._take(frames.close())
+        except MessageTooLarge as error:
+            raise UpstreamError("upstream_invalid", str(error)) from error
+        if not self._ended:
+            code = "upstream_disconnected" if self._repair.seen else "upstream_invalid"
+            raise UpstreamError(code, f"{self._repair.seen} events and no end")
+
+    def broke_off(self, error: UpstreamError) -> None:
+        """The answer did not come to its end; an end that was sent before counts, unless the answer is nonsense."""
+        if self._ended and error.code == "upstream_disconnected":
+            return
+        logger.warning("Agent %s of run %s: %s (%s)", self._agent, self._run.key.label, error.code, error.reason)
+        self._failure = error
+
+    def close(self) -> None:
+        """The agent says no more in this turn: what it has left open is closed."""
+        for event, payload in self._repair.close(now_ms()):
+            self._write(event, payload)
+        if self._repair.counts:
+            self._run.counts.add("upstream_repairs", self._repair.counts.total())
+            logger.info("Agent %s of run %s: repaired %s", self._agent, self._run.key.label, dict(self._repair.counts))
+            self._repair.counts.clear()
+
+    def played(self) -> Played:
+        """What the turn has come to."""
+        if self._failure is not None:
+            return Played(Ending(failure=(self._failure.code, self._failure.message)), [])
+        if (failed := self._repair.failed) is not None:
+            failure = (failed.get("code") or AGENT_FAILED, failed["message"])
+            return Played(Ending(failure=failure, more=added_of(failed)), [])
+        finished = self._repair.finished or {}
+        outcome = finished.get("outcome") or {"type": "success"}
+        if outcome["type"] == "cancelled":  # only the person's Stop is that, and it would have come from here
+            return Played(Ending(failure=STOPPED_ELSEWHERE), [])
+        asked = {interrupt["id"]: interrupt for interrupt in outcome.get("interrupts") or ()}
+        questions = tuple(asked_of(interrupt, self._run) for interrupt in asked.values())
+        pending = outcome.get("pendingToolCallIds") or []
+        return Played(Ending(asked=questions, more=added_of(finished)), pending, finished.get("result"))
+
+    @property
+    def _ended(self) -> bool:
+        return self._repair.finished is not None or self._repair.failed is not None
+
+    async def _chunks(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """What comes, until the end, or until nothing has followed a terminal event for a while."""
+        loop = asyncio.get_running_loop()
+        release: float | None = None
+        try:
+            while True:
+                async with asyncio.timeout_at(release):
+                    chunk = await anext(chunks)
+                before = self._repair.seen
+                yield chunk
+                if not self._ended:
+                    release = None
+                elif release is None or self._repair.seen != before:
+                    release = loop.time() + HOLD_SECONDS
+        except (StopAsyncIteration, TimeoutError):
+            return
+
+    def _take(self, payloads: Iterable[bytes]) -> None:
+        now = now_ms()
+        for payload in payloads:
+            for event, own in self._repair.feed(payload, now):
+                self._write(event, own)
+        self._run.pressure.look()
+
+    def _write(self, event: dict[str, Any], payload: bytes | None) -> None:
+        if event["type"] in _OF_CALLS:
+            event, payload = self._of_call(event, payload)
+        self._run.write(event, payload)
+        if self.keeps:
+            self.events.add(event)
+
+    def _of_call(self, event: dict[str, Any], payload: bytes | None) -> tuple[dict[str, Any], bytes | None]:
+        """An event of a call, under the name that the call has here; keeps what is known of the call."""
+        kind, call_id = event["type"], event["toolCallId"]
+        if kind == "TOOL_CALL_START" and (name := self._free(call_id)) != call_id:
+            self._renamed[call_id] = name
+        if (name := self._renamed.get(call_id, call_id)) != call_id:
+            event, payload, call_id = {**event, "toolCallId": name}, None, name
+        if kind == "TOOL_CALL_START":
+            self.calls[call_id] = Streamed(call_id, event["toolCallName"], event.get("parentMessageId"))
+        elif (call := self.calls.get(call_id)) is not None and kind == "TOOL_CALL_ARGS":
+            call.arguments.append(event["delta"])
+        elif kind == "TOOL_CALL_RESULT":
+            self.calls.pop(call_id, None)
+        return event, payload
+
+    def _free(self, call_id: str) -> str:
+        """The id, or where a call of this run had it before, or no path could hold it, another one."""
+        try:
+            name = valid_id(call_id)
+        except ValueError:
+            name = "call"
+        number = 1
+        while name in self._run.calls or (number == 1 and name != call_id):
+            number += 1
+            suffix = f"~{number}"
+            name = name.partition("~")[0][: MAX_ID - len(suffix)] + suffix
+        return name
+
+    async def _room(self) -> None:
+        """Waits while the store is behind: then the agent is not read from."""
+        if self._run.pressure.full:
+            free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._run.pressure.when_free(lambda: None if free.done() else free.set_result(None))
+            await free
+
+
+class Gathered:
+    """Events that a next request needs, deltas that follow each other as one: to join them piecewise is quadratic."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._last: Event | None = None
+        self._deltas: list[str] = []
+
+    def add(self, event: Event) -> None:
+        kind = event["type"]
+        if kind not in _KEPT:
+            return
+        if (key := _KEPT[kind]) is None:
+            self.close()
+            self._events.append(event)
+        elif self._last is not None and self._last["type"] == kind and self._last[key] == event[key]:
+            self._deltas.append(event["delta"])
+        else:
+            self.close()
+            self._last, self._deltas = event, [event["delta"]]
+
+    def close(self) -> list[Event]:
+        """All of them so far."""
+        if self._last is not None:
+            self._events.append({**self._last, "delta": "".join(self._deltas)})
+            self._last = None
+        return self._events
+
+
+_OF_CALLS = frozenset({"TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"})
+# The events that change messages or state; for those that bring a piece of text: what names the text.
+_KEPT: Mapping[str, str | None] = {
+    "MESSAGES_SNAPSHOT": None,
+    "REASONING_MESSAGE_CONTENT": "messageId",
+    "REASONING_MESSAGE_START": None,
+    "STATE_DELTA": None,
+    "STATE_SNAPSHOT": None,
+    "TEXT_MESSAGE_CONTENT": "messageId",
+    "TEXT_MESSAGE_START": None,
+    "TOOL_CALL_ARGS": "toolCallId",
+    "TOOL_CALL_RESULT": None,
+    "TOOL_CALL_START": None,
+}
