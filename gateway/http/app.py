@@ -49,9 +49,10 @@ class Gateway:
     `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `agents` are
     agents by name: the URL of an AG-UI agent, a `RemoteAgent`, or an async generator, `async def agent(input, ctx)`,
     that gets a `RunAgentInput` and yields AG-UI events (models of `ag_ui.core`, or dicts in wire names), and whose
-    `ctx` calls these tools; `context` is what tools and agents see as `ctx.context`: a value, a callable of the starting connection (None for a call without one), or an async context
-    manager that is entered for the run's life; `middleware` is around every call; `authenticate` says
-    who calls, and without it only this machine is served. Every other keyword is a field of `Settings`, read at
+    `ctx` calls these tools; `context` is what tools and agents see as `ctx.context`: a value, a callable of the
+    starting connection (None for a call without one), or an async context manager that is entered for the run's life;
+    `middleware` is around every call; `authenticate` says who calls, and without it only this machine is served. Every
+    other keyword is a field of `Settings`, read at
     start-up: it beats the environment and is beaten by the command line. Raises `TypeError` for an unknown keyword and
     for what is no agent, `ValueError` for two tools of one name, and for an agent with a name like no tool's, or with
     that of the built-in agent, `tools`. Source: contract 1, 2 and 6.
