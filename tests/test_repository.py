@@ -16,7 +16,7 @@ import pytest
 import gateway
 
 ROOT = Path(__file__).parents[1]
-LOCK = ROOT / "requirements" / "dev.txt"
+LOCKS = {name: (ROOT / "requirements" / f"{name}.txt").read_text("utf-8") for name in ("dev", "run", "backends")}
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 # A place on the machine of whoever wrote the file. The temporary folder may be named where one is made.
@@ -56,6 +56,10 @@ def names_of(requirements: list[Any]) -> set[str]:
     return {re.split(r"[^A-Za-z0-9._-]", r)[0] for r in requirements if isinstance(r, str)}
 
 
+def pinned(lock: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9.-]+)==", lock, re.MULTILINE))
+
+
 def test_no_file_names_a_place_on_a_machine() -> None:
     found = {name: lines for name, text in texts().items() if (lines := machine_paths(text))}
     assert found == {}
@@ -63,7 +67,7 @@ def test_no_file_names_a_place_on_a_machine() -> None:
 
 def test_no_file_names_a_package_index() -> None:
     assert [name for name, text in texts().items() if INDEX_HOST.search(text)] == []
-    assert not INDEX_OPTION.search(LOCK.read_text("utf-8"))
+    assert [name for name, text in LOCKS.items() if INDEX_OPTION.search(text)] == []
 
 
 @pytest.mark.parametrize("place", ["work/main", "root/.cache", "tmp/x", "home/me", "Users/me", "work", "root"])
@@ -77,10 +81,10 @@ def test_the_search_for_machine_paths_leaves_other_paths_alone(text: str) -> Non
     assert machine_paths(text) == []
 
 
-def test_the_lock_pins_every_entry_with_a_hash() -> None:
-    text = LOCK.read_text("utf-8")
-    assert unhashed(text) == []
-    assert text.count("==") > 40
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_pins_every_entry_with_a_hash(name: str) -> None:
+    assert unhashed(LOCKS[name]) == []
+    assert LOCKS[name].count("==") > 20
 
 
 @pytest.mark.parametrize("line", ["a==1", "a>=1 --hash=sha256:" + "0" * 64, "-f wheels", "a==1 --hash=md5:0"])
@@ -92,8 +96,14 @@ def test_the_lock_has_what_the_package_the_build_and_the_tests_ask_for() -> None
     asked = names_of(PROJECT["project"]["dependencies"]) | names_of(PROJECT["build-system"]["requires"])
     for group in PROJECT["dependency-groups"].values():
         asked |= names_of(group)
-    pinned = set(re.findall(r"^([a-z0-9.-]+)==", LOCK.read_text("utf-8"), re.MULTILINE))
-    assert asked - pinned == set()
+    assert asked - pinned(LOCKS["dev"]) == set()
+
+
+def test_the_lock_of_the_backends_has_what_is_asked_for() -> None:
+    lines = (ROOT / "requirements" / "backends.in").read_text("utf-8").splitlines()
+    asked = names_of([line for line in lines if not line.startswith("#")])
+    assert asked
+    assert asked - pinned(LOCKS["backends"]) == set()
 
 
 def test_the_npm_lock_matches_and_names_no_address_to_download_from() -> None:
