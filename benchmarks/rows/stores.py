@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 
 from harness import servers
 from harness.measure import Report, interleave, median, paired
@@ -47,12 +46,15 @@ def redis(folder: str) -> Iterator[str]:
 def run(repeats: int) -> Iterator[Report]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        urls = {
-            "memory": "memory://",
-            "sqlite": f"sqlite:///{Path(folder) / 'runs.db'}",
-            "redis": stack.enter_context(redis(folder)),
+        url = stack.enter_context(redis(folder))
+        flags = {
+            "memory": ["memory://"],
+            "sqlite": [f"sqlite:///{folder}/runs.db"],
+            "sqlite, write-behind": [f"sqlite:///{folder}/behind.db", "--write-behind"],
+            "redis": [url],
+            "redis, write-behind": [url, "--write-behind"],
         }
-        ours = {name: stack.enter_context(servers.gateway("--store", url)) for name, url in urls.items()}
+        ours = {name: stack.enter_context(servers.gateway("--store", *words)) for name, words in flags.items()}
         yield bursts(ours, repeats)
         yield polite(ours, repeats)
         yield delays(ours, repeats)

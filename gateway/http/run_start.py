@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,6 +17,10 @@ from gateway.run.records import RunKey, RunRecord
 from gateway.stores.base import Bounds
 
 __all__ = ["checked_cursor", "rejoin", "run_key", "started", "stream_run"]
+
+# `write_behind`: what a viewer has seen at another worker is stored within this, or lost.
+BEHIND_SECONDS = 1.0
+LOOK_SECONDS = 0.02
 
 
 def run_key(request: Request, identity: Identity, run_id: str) -> RunKey:
@@ -74,7 +80,7 @@ async def checked_cursor(engine: Engine, request: Request, record: RunRecord) ->
 
 
 async def _check(engine: Engine, record: RunRecord, cursor: int) -> tuple[int, Bounds]:
-    bounds = await engine.store.bounds(record.key)
+    bounds = await _bounds(engine, record.key, cursor)
     if bounds is None:
         raise unknown("run")
     if cursor > bounds.last:
@@ -85,3 +91,15 @@ async def _check(engine: Engine, record: RunRecord, cursor: int) -> tuple[int, B
         details = expired_details(bounds.first, bounds.last, record)
         raise CursorExpired("The events after this cursor are gone.", details=details)
     return cursor, bounds
+
+
+async def _bounds(engine: Engine, key: RunKey, cursor: int) -> Bounds | None:
+    """What the store has; with `write_behind` a viewer that hops may be a moment ahead of it."""
+    bounds = await engine.store.bounds(key)
+    end = asyncio.get_running_loop().time() + (BEHIND_SECONDS if engine.settings.write_behind else 0)
+    while bounds is not None and cursor > bounds.last and not bounds.over:
+        if asyncio.get_running_loop().time() >= end:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+        bounds = await engine.store.bounds(key)
+    return bounds

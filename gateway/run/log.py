@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-__all__ = ["BLOCK_BYTES", "BlockLog", "Chunk"]
+__all__ = ["BLOCK_BYTES", "BlockLog", "Chunk", "frames_after"]
 
 # One socket write of this size reaches the rate of raw TCP on loopback; larger ones only delay other streams
 # (measured: reference/performance.md 7 and 8).
@@ -89,7 +89,7 @@ class BlockLog:
         if self._tail_firsts and cursor + 1 >= self._tail_firsts[0]:
             return self._read_tail(cursor)
         block = self._blocks[bisect_right(self._firsts, cursor + 1) - 1]
-        return Chunk(_after(block.data, block.first, cursor), block.last)
+        return Chunk(frames_after(block.data, block.first, cursor), block.last)
 
     def trim(self, keep_bytes: int, keep_frames: int) -> int:
         """Drops the oldest blocks until both bounds hold (the tail always stays); returns how many frames left."""
@@ -109,7 +109,7 @@ class BlockLog:
             # Viewers that keep up all ask for the same piece, so the last join is kept.
             index = bisect_right(self._tail_firsts, cursor + 1) - 1
             data = b"".join(self._tail[index:])
-            chunk = Chunk(_after(data, self._tail_firsts[index], cursor), self.last)
+            chunk = Chunk(frames_after(data, self._tail_firsts[index], cursor), self.last)
             self._join = (cursor, chunk)
         return chunk
 
@@ -123,6 +123,6 @@ class BlockLog:
         self._join = NOTHING
 
 
-def _after(data: bytes, first: int, cursor: int) -> bytes:
+def frames_after(data: bytes, first: int, cursor: int) -> bytes:
     """The frames after `cursor` of those from `first` on. Only a frame can begin so: payloads have no line ends."""
     return data if cursor < first else data[data.index(b"\n\nid: %d\n" % (cursor + 1)) + 2 :]

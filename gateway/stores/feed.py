@@ -23,12 +23,13 @@ LARGE = 16 * 1024  # bytes
 class Feed:
     """A `BlockLog` with followers."""
 
-    __slots__ = ("_due", "log", "loop", "waiting")
+    __slots__ = ("_due", "error", "log", "loop", "waiting")
 
     def __init__(self) -> None:
         self.log = BlockLog()
         self.waiting: dict[asyncio.Future[bool], FeedFollower] = {}
         self.loop = asyncio.get_running_loop()
+        self.error: Exception | None = None
         self._due = False
 
     def append(self, data: bytes, count: int = 1) -> bool:
@@ -45,6 +46,15 @@ class Feed:
     def close(self) -> None:
         """No more frames will come."""
         self.log.closed = True
+        self.rouse()
+
+    def fail(self, error: Exception) -> None:
+        """Followers raise it."""
+        self.error = error
+        self.rouse()
+
+    def rouse(self) -> None:
+        """Those that wait look again."""
         waiting, self.waiting = self.waiting, {}
         self._wake(iter(waiting))
 
@@ -106,6 +116,8 @@ class FeedFollower:
         """The next piece; `b""` after `wake()`; `StopAsyncIteration` at the end or after `close()`."""
         while not self._closed:
             feed = self._feed
+            if feed.error is not None:
+                raise feed.error
             if self.cursor < feed.log.last:
                 data = self._read() if self.cursor >= feed.log.first - 1 else await self._older()
                 if data is not None:

@@ -1,7 +1,7 @@
 """Group commit: stores what all runs of this process have written.
 
 While one round trip runs the next batch gathers: no timer, and no wait when nothing is under way. Followers in this
-process are handed what Redis has confirmed; it is not read back.
+process are handed what Redis has confirmed (or sooner, see `ahead`); it is not read back.
 """
 
 from __future__ import annotations

@@ -11,12 +11,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from gateway.errors import Conflict, StoreError
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
+from gateway.stores.ahead import Ahead, Piece
 from gateway.stores.base import Bounds, Created, Lease, Message, Page, QuestionChanged, StopRequest
 from gateway.stores.redis_client import AuthenticationError, check_server, make_pool
 from gateway.stores.redis_commit import Committer
@@ -28,7 +30,7 @@ from gateway.stores.redis_runs import Index, RunFields, fields_command, read_run
 from gateway.stores.redis_scripts import CREATE, DISCARD, FIELDS, STOP, Argument, Command
 from gateway.stores.redis_state import NONCE, RedisState, nonce
 from gateway.stores.redis_sync import Renewer
-from gateway.stores.redis_tail import Tail
+from gateway.stores.redis_tail import RunFeed, Tail
 from gateway.stores.redis_watch import Watch
 from gateway.stores.redis_writer import Entry, RedisWriter, record_bytes
 from gateway.stores.values import dump, load
@@ -53,8 +55,6 @@ class RedisStore(RedisState, RedisLeases):
 
     shared = True
 
-    shared = True
-
     def __init__(self, url: str, settings: Settings | None = None, clock: Callable[[], float] | None = None) -> None:
         self._settings = settings or Settings()
         self._clock = clock
@@ -76,7 +76,7 @@ class RedisStore(RedisState, RedisLeases):
         self._watch = Watch(
             self._line, self._tail, self._writers.values, self._committer.lose, max(settings.lease_seconds, 1)
         )
-        self._tail.hear, self._tail.own = self._hear, self._own
+        self._tail.hear, self._tail.own, self._tail.ahead = self._hear, self._own, self._ahead
         for wire in (self._line.wire, self._committer.wire):
             wire.connected = self._watch.poke
         self._parts: tuple[Watch | Committer | Tail | Line, ...] = (
@@ -252,10 +252,13 @@ class RedisStore(RedisState, RedisLeases):
         if feed is not None:
             feed.own = True
             if sum(len(entry.data) for entry in entries) < LARGE:
-                feed.take_all(entries)
+                self._feed(writer, feed, entries)
             else:
                 # In a moment: first the next round trip goes out, and Redis works while viewers are served.
-                self._committer.loop.call_soon(feed.take_all, entries)
+                self._committer.loop.call_soon(self._feed, writer, feed, entries)
+
+    def _feed(self, writer: RedisWriter, feed: RunFeed, entries: list[Entry]) -> None:
+        feed.take(entries, writer.pending_bytes)
 
     def ended(self, writer: RedisWriter) -> None:
         key = writer.lease.key
@@ -270,13 +273,28 @@ class RedisStore(RedisState, RedisLeases):
         key = writer.lease.key
         if self._writers.get(key) is writer:
             del self._writers[key]
+            feed = self._tail.feeds.get(key)
+            if feed is not None and self._settings.write_behind and feed.log.last > writer.stored:
+                feed.fail(StoreError("Redis did not keep what was seen of this run."))
             self._tail.release(key)
 
     def _granted(self, lease: Lease, last: int) -> None:
-        self._writers[lease.key] = RedisWriter(self._committer, lease, self._keys.run(lease.key), last)
+        writer = RedisWriter(self._committer, lease, self._keys.run(lease.key), last)
+        self._writers[lease.key] = writer
+        if self._settings.write_behind:
+            writer.ahead = Ahead(last, partial(self._show, lease.key))
         feed = self._tail.feeds.get(lease.key)
         if feed is not None:
             feed.adopt(last)
+
+    def _show(self, key: RunKey, pieces: Sequence[Piece]) -> None:
+        feed = self._tail.feeds.get(key)
+        if feed is not None:
+            feed.show(pieces)
+
+    def _ahead(self, key: RunKey) -> Sequence[Piece]:
+        writer = self._writers.get(key)
+        return () if writer is None or writer.ahead is None else writer.ahead.pieces
 
     def _own(self, key: RunKey) -> int | None:
         writer = self._writers.get(key)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from gateway.errors import NotFound, StoreError
-from gateway.run.log import BlockLog
+from gateway.run.log import BlockLog, frames_after
 from gateway.run.records import RunKey
+from gateway.stores.ahead import Piece
 from gateway.stores.base import Message
 from gateway.stores.feed import Feed
 from gateway.stores.redis_client import ResponseError
@@ -47,7 +48,6 @@ class RunFeed(Feed):
         self.opened = False
         self.own = False
         self.shut = False
-        self.error: Exception | None = None
 
     def open(self, last: int, over: bool) -> None:
         self.log = BlockLog(last)
@@ -56,18 +56,22 @@ class RunFeed(Feed):
             self.close()
         self.rouse()
 
-    def take_all(self, entries: Sequence[tuple[int, int, bytes]]) -> None:
-        for first, last, data in entries:
-            self.take(first, last, data)
-
-    def take(self, first: int, last: int, data: bytes) -> None:
-        """Frames that are stored; those that are here already are skipped."""
-        if not self.opened or self.log.closed or last <= self.log.last:
+    def take(self, entries: Iterable[tuple[int, int, bytes]], unstored: int = 0) -> None:
+        """Frames that are stored; those that are here already are skipped. So many bytes of these are not, and stay."""
+        if not self.opened or self.log.closed:
             return
-        if first != self.log.last + 1:
-            self.log = BlockLog(first - 1)  # whoever has not seen what is missing reads it in pages
-        if self.append(data, last - first + 1):
-            self.log.trim(WINDOW, sys.maxsize)
+        for first, last, data in entries:
+            if first > self.log.last + 1:
+                self.log = BlockLog(first - 1)  # whoever has not seen what is missing reads it in pages
+            if last > (known := self.log.last):
+                self.append(frames_after(data, first, known), last - known)
+        self.log.trim(WINDOW + unstored, sys.maxsize)
+
+    def show(self, pieces: Iterable[Piece]) -> None:
+        """Frames that are not stored yet; what follows on nothing here comes when it is."""
+        for piece in pieces:
+            if self.opened and not self.log.closed and piece.first == self.log.last + 1:
+                self.append(piece.data, piece.last - piece.first + 1)
 
     def adopt(self, last: int) -> None:
         """A writer of this process feeds it from now on; the log has come to `last`."""
@@ -75,16 +79,6 @@ class RunFeed(Feed):
         if self.opened and self.log.last < last and not self.log.closed:
             self.log = BlockLog(last)
             self.rouse()
-
-    def fail(self, error: Exception) -> None:
-        """Followers raise it."""
-        self.error = error
-        self.rouse()
-
-    def rouse(self) -> None:
-        """Those that wait look again."""
-        waiting, self.waiting = self.waiting, {}
-        self._wake(iter(waiting))
 
 
 class Letters:
@@ -112,6 +106,8 @@ class Tail:
         self.hear: Callable[[str, list[bytes]], None] = lambda worker, fields: None
         #: How far the writer that this process has for a run has come; None: it has none.
         self.own: Callable[[RunKey], int | None] = lambda key: None
+        #: What that has not stored yet, as far as it may be seen.
+        self.ahead: Callable[[RunKey], Iterable[Piece]] = lambda key: ()
         self.closed = False
         self._wire = wire
         self._line = line
@@ -148,6 +144,7 @@ class Tail:
             if last is not None:
                 feed.own = True
                 feed.open(last, False)
+                feed.show(self.ahead(key))
             else:
                 asked = self._line.submit(("HMGET", feed.keys.run, "last", "over", "gone"))
                 asked.add_done_callback(partial(self._opened, feed))
@@ -188,6 +185,7 @@ class Tail:
         own = self.own(feed.key)
         feed.own = own is not None
         feed.open(max(int(last), own or 0), over is not None)
+        feed.show(self.ahead(feed.key))
         if not feed.own and not feed.log.closed:
             self.wake()
 
@@ -245,4 +243,4 @@ def _entry(feed: RunFeed, number: bytes, fields: list[bytes]) -> None:
     if fields[0] == b"e":
         feed.close()
     else:
-        feed.take(int(last) - int(span), int(last), fields[1])
+        feed.take([(int(last) - int(span), int(last), fields[1])])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.errors import Fenced, StoreError
 from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunRecord
+from gateway.stores.ahead import Ahead
 from gateway.stores.base import Lease
 from gateway.stores.redis_keys import RunKeys
 from gateway.stores.redis_scripts import Argument
@@ -45,7 +46,7 @@ class RedisWriter:
 
     __slots__ = (
         "_added", "_bodies", "_code", "_committer", "_flushes", "_flying", "_items", "_kept", "_on_lost", "_on_trim",
-        "ended", "error", "keys", "last", "lease", "pending_bytes", "stored",
+        "ahead", "ended", "error", "keys", "last", "lease", "pending_bytes", "stored",
     )  # fmt: skip
 
     def __init__(self, committer: Committer, lease: Lease, keys: RunKeys, last: int | None) -> None:
@@ -55,6 +56,7 @@ class RedisWriter:
         self.last = last  # number of the last frame written
         self.stored = last or 0  # and of the last one confirmed
         self.pending_bytes = 0
+        self.ahead: Ahead | None = None  # with `write_behind`: what viewers may see of what is pending
         self._items: deque[Item] = deque()
         self._added = self._kept = 0  # items
         self._flying = 0  # of those at the front, that are on their way
@@ -85,6 +87,8 @@ class RedisWriter:
                 self.last += count
             self.pending_bytes += len(data)
             self._add(Item(data, count, None))
+            if self.ahead is not None:
+                self.ahead.write(data, count)
 
     def save(self, record: RunRecord) -> None:
         if self.error is not None:
@@ -93,6 +97,8 @@ class RedisWriter:
             self._items[-1] = Item(b"", 0, record)
         else:
             self._add(Item(b"", 0, record))
+            if self.ahead is not None:
+                self.ahead.save()
 
     async def flush(self) -> None:
         if self.error is not None:
@@ -145,6 +151,8 @@ class RedisWriter:
         self.stored = max(self.stored, taken.last)
         if taken.record is not None:
             self.holds(taken.record)
+        if self.ahead is not None:
+            self.ahead.stored(taken.items)
         self._settle(taken.items)
 
     def opened(self, last: int) -> None:
@@ -166,7 +174,7 @@ class RedisWriter:
         self.error = Fenced(message) if code == "superseded" else StoreError(message)
         self._code = code
         self._items.clear()
-        self._on_trim = None
+        self._on_trim = self.ahead = None
         self.pending_bytes = self._flying = 0
         for _, future in self._flushes:
             if not future.done():

@@ -2,9 +2,9 @@
 
 Four kinds of threads share the work, and the loop waits for none of them: one writes (`sqlite_thread`), some read
 (`sqlite_readers`), one looks for what other processes have written (`sqlite_tail`), one keeps the file's own log short
-(`sqlite_keeper`). An event is in the file before a
-viewer sees it. What was committed is found again whatever happens to the process; a power cut may take the last moments
-of it, never the file.
+(`sqlite_keeper`). An event is in the file before a viewer sees it, unless `write_behind` says otherwise (`ahead`). What
+was committed is found again whatever happens to the process; a power cut may take the last moments of it, never the
+file.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class SqliteStore:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._readers = Readers(self._file, self._settings.store_timeout)
-        self._feeds = Feeds(self._readers, self._runs.now, lambda: self._tail.kick())
+        behind = self._settings.write_behind
+        self._feeds = Feeds(self._readers, self._runs.now, lambda: self._tail.kick(), behind=behind)
         self._tail = Tail(self._file, self._feeds.followed, lambda: list(self._subscribers), self._news)
         self._keeper = Keeper(self._file)
         sweep = Sweep(self._runs, self._settings).step

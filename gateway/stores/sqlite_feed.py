@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
-from gateway.errors import NotFound
-from gateway.run.log import BlockLog
+from gateway.errors import NotFound, StoreError
+from gateway.run.log import BlockLog, frames_after
 from gateway.run.records import RunKey
 from gateway.stores import sqlite_log as log
+from gateway.stores.ahead import Ahead, Piece
 from gateway.stores.base import Lease
 from gateway.stores.feed import Feed, FeedFollower
 from gateway.stores.sqlite_log import Row
@@ -40,14 +41,21 @@ class RunFeed(Feed):
         self.local = local
         self.log = BlockLog(last)
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[Row], unstored: int = 0) -> None:
+        """Events that are in the file; so many bytes of what is here are not, and stay."""
         for row in rows:
             known = self.log.last
-            if row.first == known + 1:
-                self.append(row.data, row.last - known)
-            elif row.last > known:
+            if row.first > known + 1:
                 self.skip(row.last)
-        self.log.trim(FEED_BYTES, sys.maxsize)
+            elif row.last > known:
+                self.append(frames_after(row.data, row.first, known), row.last - known)
+        self.log.trim(FEED_BYTES + unstored, sys.maxsize)
+
+    def show(self, pieces: Iterable[Piece]) -> None:
+        """Events that are not in the file yet; what follows on nothing here comes when it is."""
+        for piece in pieces:
+            if piece.first == self.log.last + 1:
+                self.append(piece.data, piece.last - piece.first + 1)
 
     def skip(self, last: int) -> None:
         """Events up to `last` are in the file and did not come by here: viewers read them there."""
@@ -60,9 +68,12 @@ class RunFeed(Feed):
 
 
 class Feeds:
-    """The feeds of this process, and the writers that feed some of them."""
+    """The feeds of this process, and the writers that feed some of them; `behind`: before what they write is stored."""
 
-    def __init__(self, readers: Readers, now: Callable[[], float], foreign: Callable[[], None]) -> None:
+    def __init__(
+        self, readers: Readers, now: Callable[[], float], foreign: Callable[[], None], *, behind: bool = False
+    ) -> None:
+        self._behind = behind
         self._readers = readers
         self._now = now
         self._foreign = foreign
@@ -73,6 +84,13 @@ class Feeds:
     def open(self, stream: Stream) -> None:
         """From now on this writer feeds its run."""
         self._streams[stream.lease.key] = stream
+        if self._behind and stream.run is not None:
+            stream.ahead = Ahead(stream.last, partial(self._show, stream.run))
+
+    def _show(self, run: int, pieces: Sequence[Piece]) -> None:
+        feed = self._feeds.get(run)
+        if feed is not None:
+            feed.show(pieces)
 
     def close(self) -> None:
         """No more events for anybody."""
@@ -91,8 +109,12 @@ class Feeds:
         feed = self._feeds.get(stream.run) if stream.run is not None else None
         if feed is None:
             return
+        if stream.lost is not None and feed.local and feed.log.last > stream.last:
+            del self._feeds[feed.run]
+            feed.fail(StoreError("The store did not keep what was seen of this run."))
+            return
         feed.local = not ended
-        feed.add(report.rows)
+        feed.add(report.rows, stream.pending_bytes)
         feed.skip(report.last)
         if report.over:
             feed.close()
@@ -118,6 +140,8 @@ class Feeds:
         feed = self._feeds.get(stream.run)
         if feed is None:
             feed = self._feeds[stream.run] = RunFeed(stream.run, stream.last, local=True)
+            if stream.ahead is not None:
+                feed.show(stream.ahead.pieces)
         return feed
 
     async def find(self, key: RunKey) -> RunFeed:
@@ -194,7 +218,7 @@ class FileFollower(FeedFollower):
         if row.first > self.cursor + 1:
             self._expire(row.first, max(last, row.last))
         self._ahead.popleft()
-        data = log.after(row.data, row.first, self.cursor)
+        data = frames_after(row.data, row.first, self.cursor)
         self.cursor = row.last
         if self.cursor >= self._feed.log.first - 1:  # it has caught up: the rest comes from the feed
             self._ahead.clear()

@@ -10,14 +10,13 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gateway.run.log import BLOCK_BYTES, BlockLog
+from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunKey
 
 __all__ = [
     "Held",
     "Look",
     "Row",
-    "after",
     "append",
     "find_lease",
     "hold",
@@ -174,16 +173,6 @@ def read_after(db: sqlite3.Connection, run: int, cursor: int, limit: int = READ_
             break
     rows.close()
     return _joined(found)
-
-
-def after(data: bytes, first: int, cursor: int) -> bytes:
-    """The frames after `cursor` of those from `first` on."""
-    if cursor < first:
-        return data
-    # The one way to look into a row: the log of this process knows how.
-    block = BlockLog(first - 1)
-    block.append(data, cursor - first + 2)  # at least one more than are skipped
-    return block.read(cursor).data
 
 
 def _joined(rows: list[Row]) -> list[Row]:

@@ -17,6 +17,7 @@ from gateway.errors import Fenced, StoreError
 from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunRecord
 from gateway.stores import sqlite_log as log
+from gateway.stores.ahead import Ahead
 from gateway.stores.base import Lease
 from gateway.stores.feed import LARGE
 from gateway.stores.sqlite_log import Held, Row
@@ -63,7 +64,7 @@ class Stream:
     __slots__ = (
         "_base", "_checked", "_dead", "_deliver", "_enqueue", "_held", "_items", "_loop", "_next", "_on_lost",
         "_on_trim", "_queued", "_saved", "_size", "_skip", "_stored", "_taken", "_tried", "_waiting", "_written",
-        "last", "lease", "lost", "pending_bytes", "run", "since",
+        "ahead", "last", "lease", "lost", "pending_bytes", "run", "since",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,8 @@ class Stream:
         self.last = 0 if held is None else held.last
         self.lost: str | None = None
         self.pending_bytes = 0
+        #: With `write_behind`: what viewers may see of what is pending.
+        self.ahead: Ahead | None = None
         self._loop = asyncio.get_running_loop()
         self._enqueue = enqueue
         self._deliver = deliver
@@ -109,12 +112,16 @@ class Stream:
         if self.lost is None:
             self.pending_bytes += len(data)
             self._add((data, count))
+            if self.ahead is not None:
+                self.ahead.write(data, count)
             if len(data) >= LARGE:  # from a tool that has not given way for long and may not soon
                 self._deliver()
 
     def save(self, record: RunRecord) -> None:
         if self.lost is None:
             self._add(record)
+            if self.ahead is not None:
+                self.ahead.save()
 
     async def flush(self) -> None:
         """Raises `Fenced` or `StoreError` when it cannot be stored any more."""
@@ -147,6 +154,8 @@ class Stream:
         self.pending_bytes -= report.size
         self.run = report.run
         self.last = report.last
+        if self.ahead is not None:
+            self.ahead.stored(report.items)
         if report.trimmed and self._on_trim is not None:
             callback, self._on_trim = self._on_trim, None
             self._loop.call_soon(callback)
@@ -160,6 +169,7 @@ class Stream:
             return
         self.lost = reason
         self.pending_bytes = 0
+        self.ahead = None
         callback, self._on_lost = self._on_lost, None
         if callback is not None and reason != "closed":
             self._loop.call_soon(callback, reason)

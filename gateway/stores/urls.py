@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from gateway.errors import StoreError
@@ -11,12 +12,16 @@ from gateway.stores.memory import MemoryStore
 
 __all__ = ["open_store"]
 
+logger = logging.getLogger("gateway")
+
 
 def open_store(settings: Settings) -> Store:
     """The store that the settings name, not entered yet; `StoreError` when what it needs is not installed."""
     scheme, _, rest = settings.store.partition("://")
     if scheme == "memory":
         return MemoryStore(settings)
+    if settings.write_behind:
+        logger.warning("write_behind: events are shown before they are stored, and the newest may die with this worker")
     if scheme == "sqlite":
         from gateway.stores.sqlite import SqliteStore
 

@@ -48,11 +48,18 @@ def redis(settings: Settings, clock: Clock) -> RedisStore:
     return RedisStore(shared_redis().url, own, clock)
 
 
+def behind(opens: Opens) -> Opens:
+    """The same store, which shows events before it has stored them."""
+    return lambda settings, clock: opens(settings.model_copy(update={"write_behind": True}), clock)
+
+
 # A new store is held to every promise by one line here.
 STORES: dict[str, Opens] = {
     "memory": lambda settings, clock: MemoryStore(settings, clock=clock),
     "sqlite": sqlite,
+    "sqlite, write-behind": behind(sqlite),
     "redis": redis,
+    "redis, write-behind": behind(redis),
 }
 
 

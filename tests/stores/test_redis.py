@@ -413,10 +413,10 @@ async def test_a_large_batch_of_a_run_that_is_gone_leaves_nothing_behind(open_re
 async def test_a_feed_that_missed_something_is_read_in_pages_up_to_what_it_has() -> None:
     feed = RunFeed(KEY, Keys("any:").run(KEY))
     feed.open(3, False)
-    feed.take(4, 5, b"".join(frames(4, 5)))
-    feed.take(4, 5, b"".join(frames(4, 5)))
+    feed.take([(4, 5, b"".join(frames(4, 5)))])
+    feed.take([(4, 5, b"".join(frames(4, 5)))])
     assert (feed.log.first, feed.log.last) == (4, 5)
-    feed.take(8, 9, b"".join(frames(8, 9)))
+    feed.take([(8, 9, b"".join(frames(8, 9)))])
     assert (feed.log.first, feed.log.last) == (8, 9)
     assert feed.log.read(8).data == frame(9)
 
