@@ -8,15 +8,22 @@
     [tools]                 # every tool of a module, or one: "module:function"; relative to the file's folder
     modules = ["shop.tools", "shop.mail:send"]
 
-Every error names the file, the line and the key. Sections of later versions are refused, not ignored: a file that asks
-for authentication must not be served without.
+    [agents]                # an AG-UI agent's URL, a table of what RemoteAgent takes, or a function here
+    support = "http://127.0.0.1:9000/agent"
+    sales = { url = "https://sales.example.com/agent", headers = { Authorization = "Bearer ${SALES_TOKEN}" } }
+    clerk = { module = "shop.agents:clerk" }
+
+    [mcp_servers]           # an MCP server's URL, or a table of what MCPServer takes
+    files = { command = "files-server", args = ["--root", "/srv"], env = { TOKEN = "${FILES_TOKEN}" } }
+
+Every error names the file, the line and the key, and never what a variable holds. Sections of later versions are
+refused, not ignored: a file that asks for authentication must not be served without.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +31,16 @@ from pydantic import ValidationError
 
 from gateway import Gateway, Settings, Tool
 from gateway.cli.exits import UsageError
-from gateway.cli.load import NotThere, tools_of
+from gateway.cli.load import imported_for, tools_of
+from gateway.cli.suggestions import did_you_mean
 from gateway.cli.toml_lines import line_of, line_of_error
+from gateway.cli.upstreams import AgentEntry, ServerEntry
 from gateway.settings import FILE
 
 __all__ = ["GatewayFile"]
 
-SECTIONS = ("settings", "tools")
-LATER = ("agents", "auth", "mcp_servers")
+SECTIONS = ("settings", "tools", "agents", "mcp_servers")
+LATER = ("auth",)
 TOOLS_KEYS = ("modules",)
 
 
@@ -51,12 +60,22 @@ class GatewayFile:
         """What `[settings]` says."""
         return dict(self._data.get("settings", {}))
 
+    @property
+    def agents(self) -> list[AgentEntry]:
+        """What `[agents]` names."""
+        return [AgentEntry(name, value, self.place) for name, value in self._data.get("agents", {}).items()]
+
+    @property
+    def servers(self) -> list[ServerEntry]:
+        """What `[mcp_servers]` names."""
+        return [ServerEntry(name, value, self.place) for name, value in self._data.get("mcp_servers", {}).items()]
+
     def place(self, *path: str | int) -> str:
         """`gateway.toml:7: settings.stop_grace`, the beginning of a message about this key."""
         return f"{self.name}:{line_of(self._text, path)}: {_dotted(path)}"
 
     def gateway(self) -> Gateway:
-        """The gateway that the file describes; `UsageError` when a tool is not there or there twice."""
+        """The gateway that the file describes; `UsageError` when what it names is not there, or there twice."""
         tools: dict[str, Tool] = {}
         for index, target in enumerate(self._data.get("tools", {}).get("modules", [])):
             place = self.place("tools", "modules", index)
@@ -64,18 +83,19 @@ class GatewayFile:
                 # Two modules may import the same tool; two tools of one name are a mistake.
                 if tools.setdefault(item.name, item) is not item:
                     raise UsageError(f'{place}: there are two tools named "{item.name}".')
-        gateway = Gateway(tools=tools.values())
+        agents = {entry.name: entry.agent(self._folder) for entry in self.agents}
+        servers = {entry.name: entry.server(self._folder) for entry in self.servers}
+        gateway = Gateway(tools=tools.values(), agents=agents, **({"mcp_servers": servers} if servers else {}))
         gateway.configure(**{FILE: self.settings})
         return gateway
 
     def _tools(self, target: str, place: str) -> list[Tool]:
-        try:
-            return tools_of(self._path.resolve().parent, target)
-        except NotThere as error:
-            raise UsageError(f"{place}: {error}") from None
-        except Exception as error:  # foreign code; it only learns its place in the file
-            error.add_note(f"{place}: this happened while {target!r} was imported.")
-            raise
+        with imported_for(place, target):
+            return tools_of(self._folder, target)
+
+    @property
+    def _folder(self) -> Path:
+        return self._path.resolve().parent
 
     def _read(self) -> tuple[str, dict[str, Any]]:
         try:
@@ -98,18 +118,21 @@ class GatewayFile:
             if section in LATER:
                 yield f"{self.place(section)}: not supported yet."
             elif section not in SECTIONS:
-                yield f"{self.place(section)}: no such section{_did_you_mean(section, SECTIONS)}"
+                yield f"{self.place(section)}: no such section{did_you_mean(section, SECTIONS)}"
             elif not isinstance(value, dict):
                 yield f"{self.place(section)}: must be a section: [{section}]"
             elif section == "settings":
                 yield from self._faults_of_settings(value)
-            else:
+            elif section == "tools":
                 yield from self._faults_of_tools(value)
+            else:
+                for entry in self.agents if section == "agents" else self.servers:
+                    yield from entry.faults()
 
     def _faults_of_settings(self, values: dict[str, Any]) -> Iterator[str]:
         known = {key: value for key, value in values.items() if key in Settings.model_fields}
         for key in [key for key in values if key not in known]:
-            yield f"{self.place('settings', key)}: no such setting{_did_you_mean(key, Settings.model_fields)}"
+            yield f"{self.place('settings', key)}: no such setting{did_you_mean(key, Settings.model_fields)}"
         # As constructor arguments, so that those which the environment beats are looked at, too.
         try:
             Settings(**known)
@@ -120,7 +143,7 @@ class GatewayFile:
 
     def _faults_of_tools(self, values: dict[str, Any]) -> Iterator[str]:
         for key in [key for key in values if key not in TOOLS_KEYS]:
-            yield f"{self.place('tools', key)}: no such key{_did_you_mean(key, TOOLS_KEYS)}"
+            yield f"{self.place('tools', key)}: no such key{did_you_mean(key, TOOLS_KEYS)}"
         modules = values.get("modules", [])
         if not isinstance(modules, list):
             yield f'{self.place("tools", "modules")}: must be a list: ["module", "module:function"]'
@@ -133,10 +156,3 @@ class GatewayFile:
 def _dotted(path: tuple[str | int, ...]) -> str:
     first, *others = path
     return str(first) + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in others)
-
-
-def _did_you_mean(key: str, names: Iterable[str]) -> str:
-    # `stop-grace` is the flag's spelling and `StopGrace` another file format's: compare without.
-    plain = {name.replace("_", ""): name for name in names}
-    close = get_close_matches(key.replace("-", "").replace("_", "").lower(), plain, n=1)
-    return f"; did you mean {plain[close[0]]}?" if close else "."

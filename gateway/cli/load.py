@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from gateway import Gateway, Tool, tool
 from gateway.cli.exits import UsageError
 
-__all__ = ["NotThere", "import_from", "load_gateway", "tools_of"]
+__all__ = ["NotThere", "import_from", "imported_for", "load_gateway", "tools_of"]
 
 
 class NotThere(ValueError):
@@ -44,6 +46,18 @@ def tools_of(folder: Path, target: str) -> list[Tool]:
     if not tools:
         raise NotThere(f"Module {target!r} has no tools: functions become tools by @tool, or by naming them.")
     return tools
+
+
+@contextmanager
+def imported_for(place: str, target: str) -> Iterator[None]:
+    """What goes wrong while a file's `target` is imported is told with its place: `NotThere` as a `UsageError`."""
+    try:
+        yield
+    except NotThere as error:
+        raise UsageError(f"{place}: {error}") from None
+    except Exception as error:  # foreign code; it only learns its place in the file
+        error.add_note(f"{place}: this happened while {target!r} was imported.")
+        raise
 
 
 def import_from(folder: Path, target: str) -> Any:

@@ -72,7 +72,7 @@ class Gateway:
         if unknown:
             raise TypeError(f"Gateway has no setting {', '.join(unknown)}.")
         self.tools = Registry(tools)
-        self._agents = Agents(agents)
+        self.agents = Agents(agents)
         self._context = context
         self._middleware = list(middleware)
         self._authenticate = authenticate
@@ -130,7 +130,7 @@ class Gateway:
         """Opens store and supervisor; a lifespan or the first request does it, and once is enough."""
         async with self._starting:
             if self._engine is None:
-                engine = Engine(Settings(**self._options), self.tools, self._context, self._middleware, self._agents)
+                engine = Engine(Settings(**self._options), self.tools, self._context, self._middleware, self.agents)
                 await engine.open()
                 routes = Routes(engine).table()
                 if engine.settings.page:

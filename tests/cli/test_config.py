@@ -103,9 +103,7 @@ def test_a_file_may_be_empty(folder: Path) -> None:
         ),
         ("settings = 1\n", "gateway.toml:1: settings: must be a section: [settings]"),
         ("[setings]\n", "gateway.toml:1: setings: no such section; did you mean settings?"),
-        ('\n[agents]\na = "http://x"\n', "gateway.toml:2: agents: not supported yet."),
         ("[auth]\n", "gateway.toml:1: auth: not supported yet."),
-        ("[mcp_servers.files]\n", "gateway.toml:1: mcp_servers: not supported yet."),
         ("[tools]\nmodule = []\n", "gateway.toml:2: tools.module: no such key; did you mean modules?"),
         (
             '[tools]\nmodules = "a"\n',
