@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gateway.errors import OrderError
 
-__all__ = ["Chunks"]
+__all__ = ["CHUNKS", "Chunks"]
 
 Event = dict[str, Any]
 
@@ -53,6 +53,13 @@ SHAPES: Mapping[str, Shape] = {
     ),
 }
 _MESSAGES = ("TEXT_MESSAGE_", "TOOL_CALL_", "REASONING_")
+#: The types of chunks.
+CHUNKS = frozenset(SHAPES)
+# The fields of a chunk that have their place; others go along with the first event that it makes.
+_PLACED = {
+    kind: frozenset(("type", "timestamp", OWNER, "delta", shape.key, *shape.first)) for kind, shape in SHAPES.items()
+}
+_OF_THE_RUN = ("RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "MESSAGES_SNAPSHOT")
 _SUBAGENT_ENDS = ("SUBAGENT_FINISHED", "SUBAGENT_ERROR")
 
 
@@ -67,24 +74,33 @@ class Chunks:
 
     def feed(self, event: Mapping[str, Any]) -> Iterator[Event]:
         """The event, or the events in its place."""
-        kind, owner = event["type"], event.get(OWNER)
-        if (shape := SHAPES.get(kind)) is not None:
-            yield from self._chunk(shape, event, owner)
+        if (shape := SHAPES.get(event["type"])) is not None:
+            yield from self._chunk(shape, event)
             return
-        if kind == "MESSAGES_SNAPSHOT":
+        yield from self.before(event)
+        yield dict(event)
+
+    def before(self, event: Mapping[str, Any]) -> Iterator[Event]:
+        """What ends because of an event that is no chunk."""
+        if not self._lanes:
+            return
+        kind = event["type"]
+        if kind in _OF_THE_RUN:
             for other in list(self._lanes):
                 yield from self._close(other, event)
         elif kind in _SUBAGENT_ENDS or (kind.startswith(_MESSAGES) and kind != "REASONING_ENCRYPTED_VALUE"):
-            yield from self._close(owner, event)
-        yield dict(event)
+            yield from self._close(event.get(OWNER), event)
 
-    def _chunk(self, shape: Shape, event: Mapping[str, Any], owner: str | None) -> Iterator[Event]:
+    def _chunk(self, shape: Shape, event: Mapping[str, Any]) -> Iterator[Event]:
+        owner = self._owner(shape, event)
         known_shape, known = self._lanes.get(owner, (None, ""))
         name = event.get(shape.key) or (known if known_shape is shape else "")
         if not name:
             raise OrderError(f"{event['type']} without {shape.key}, and there is none that it goes on with")
-        about = {key: event[key] for key in ("timestamp", OWNER) if key in event}
-        more = {key: event[key] for key in ("metadata", "rawEvent") if key in event}
+        about: Event = {} if owner is None else {OWNER: owner}
+        if "timestamp" in event:
+            about["timestamp"] = event["timestamp"]
+        more = {key: item for key, item in event.items() if key not in _PLACED[event["type"]]}
         if (known_shape, known) != (shape, name):
             missing = [key for key in shape.needs if key not in event]
             if missing:
@@ -96,6 +112,16 @@ class Chunks:
             more = {}
         if event.get("delta"):
             yield {"type": shape.content, **about, shape.key: name, "delta": event["delta"], **more}
+
+    def _owner(self, shape: Shape, event: Mapping[str, Any]) -> str | None:
+        """Whose chunk it is: of who has begun the message that it names, or that alone it can mean."""
+        lanes = self._lanes
+        if name := event.get(shape.key):
+            return next((owner for owner, lane in lanes.items() if lane == (shape, name)), event.get(OWNER))
+        if OWNER in event or lanes.get(None, (None,))[0] is shape:
+            return event.get(OWNER)
+        begun = [owner for owner, lane in lanes.items() if lane[0] is shape]
+        return begun[0] if len(begun) == 1 else None
 
     def _close(self, owner: str | None, event: Mapping[str, Any]) -> Iterator[Event]:
         if (lane := self._lanes.pop(owner, None)) is not None:

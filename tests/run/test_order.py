@@ -15,12 +15,14 @@ from gateway.run.order import BRACKETS, TERMINALS, OrderMachine
 FREE = ["CUSTOM", "STATE_SNAPSHOT", "STATE_DELTA", "MESSAGES_SNAPSHOT", "TOOL_CALL_RESULT", "RAW", "SOMETHING_NEW"]
 KINDS = [*(kind for b in BRACKETS for kind in (b.start, *b.inner, b.end)), *FREE, "RUN_STARTED", *sorted(TERMINALS)]
 
+MORE: dict[str, dict[str, Any]] = {"MESSAGES_SNAPSHOT": {"messages": []}, "TOOL_CALL_RESULT": {"messageId": "r"}}
+
 items = st.tuples(st.sampled_from(KINDS), st.sampled_from(["x", "y"]))
 
 
 def event(kind: str, name: str) -> dict[str, Any]:
     key = next((b.key for b in BRACKETS if kind in (b.start, *b.inner, b.end)), "id")
-    return {"type": kind, key: name}
+    return {"type": kind, key: name, **MORE.get(kind, {})}
 
 
 def accepted(sequence: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -121,7 +123,7 @@ def test_what_a_subagent_has_opened_is_closed_in_its_name() -> None:
 @pytest.mark.parametrize(
     "refused",
     [
-        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "subagentRunId": "t"},
         {"type": "TEXT_MESSAGE_END", "messageId": "m", "subagentRunId": "t"},
         {"type": "STEP_FINISHED", "stepName": "x", "subagentRunId": "s"},
         {"type": "SUBAGENT_STARTED", "subagentRunId": "t", "name": "other", "parentSubagentRunId": "nobody"},

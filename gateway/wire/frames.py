@@ -1,0 +1,66 @@
+"""The body of an agent's answer, cut anywhere, as the JSON texts that it holds: server-sent events or JSON lines.
+
+Backends frame as they like: CR, LF or CRLF, comments, `data` over several lines, `[DONE]` at the end, JSON without
+any frame. Source: contract 6, reference/agui-protocol.md 2.3.
+"""
+
+from __future__ import annotations
+
+from gateway.wire.sse import MAX_MESSAGE_BYTES, Decoder, Message, MessageTooLarge
+
+__all__ = ["Frames", "MessageTooLarge"]
+
+# Media types under which every line is an event of its own.
+JSON_LINES = frozenset(
+    {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines", "application/json"}
+)
+DONE = b"[DONE]"  # how providers of models say that a stream is over
+
+
+class _Lines(Decoder):
+    """Every line that is not empty is a message."""
+
+    def _take(self, line: bytes, messages: list[Message]) -> bool:
+        self._too_large = len(line) > self._limit
+        if line and not self._too_large:
+            messages.append(Message(line, None, None))
+        return not self._too_large
+
+
+class _Events(Decoder):
+    """Server-sent events, and lines of JSON between them, which the standard would ignore."""
+
+    def _take(self, line: bytes, messages: list[Message]) -> bool:
+        if not line.startswith(b"{"):  # no field of an event does
+            return super()._take(line, messages)
+        self._dispatch(messages)
+        self._too_large = len(line) > self._limit
+        if not self._too_large:
+            messages.append(Message(line, None, None))
+        return not self._too_large
+
+
+class Frames:
+    """Feed it the chunks of one body; it returns the payloads that they complete, each one line of text.
+
+    `content_type` is the header's value, with or without parameters; whatever does not name JSON is read as
+    server-sent events, as the official client does. Raises `MessageTooLarge`, after the payloads before it were
+    returned, for a payload beyond `max_bytes`.
+    """
+
+    def __init__(self, content_type: str, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        media_type = content_type.partition(";")[0].strip().lower()
+        self._decoder: Decoder = (_Lines if media_type in JSON_LINES else _Events)(max_bytes)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        return _payloads(self._decoder.feed(chunk))
+
+    def close(self) -> list[bytes]:
+        """The body has ended; a last payload counts without its blank line, as in the official client."""
+        return _payloads(self._decoder.close(flush_partial=True))
+
+
+def _payloads(messages: list[Message]) -> list[bytes]:
+    # A line end within JSON is white space, so that a space says the same.
+    found = (message.data.replace(b"\n", b" ").strip() for message in messages)
+    return [payload for payload in found if payload and payload != DONE]

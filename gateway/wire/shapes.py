@@ -1,0 +1,214 @@
+"""What objects on the wire look like, as tables, and how one that nearly looks so is mended.
+
+A check of an object that is right costs a look at each of its fields and changes nothing: it is returned as it is.
+Otherwise a copy comes back, and `repairs` has the name of each repair. Unknown fields are nobody's business here.
+Source: the schemas of `@ag-ui/core` 1.0.0, which the official client enforces (reference/agui-protocol.md 1, 2.5).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+__all__ = [
+    "ANY",
+    "BOOL",
+    "COUNT",
+    "ID",
+    "JSON_TEXT",
+    "MISSING",
+    "OBJECT",
+    "SOME",
+    "STAMP",
+    "TEXT",
+    "Field",
+    "Shape",
+    "each",
+    "json_text",
+    "nested",
+    "one_of",
+    "union",
+]
+
+MISSING: Any = object()
+MAX_INT = 2**53 - 1  # Number.MAX_SAFE_INTEGER
+NOTHING: frozenset[type] = frozenset()
+
+Json = dict[str, Any]
+Repairs = list[str]
+Look = Callable[[Any, Repairs], Any]
+
+
+class Field(NamedTuple):
+    """`types` of its value, exactly; `coerce` makes the best of another one, `look` into one of the right type.
+
+    Both may return `MISSING`: the field is left out. One that is `needed` and missing is made by `fill` of the rest
+    of the object, or the object is malformed.
+    """
+
+    types: frozenset[type]
+    needed: bool = False
+    coerce: Callable[[Any], Any] | None = None
+    look: Look | None = None
+    fill: Callable[[Json], Any] | None = None
+
+    def fit(self, value: Any, repairs: Repairs) -> Any:
+        if type(value) in self.types:
+            return value if self.look is None else self.look(value, repairs)
+        if value is None:
+            repairs.append("null")
+            return MISSING
+        made = MISSING if self.coerce is None else self.coerce(value)
+        if made is not value:
+            repairs.append("type")
+        return made
+
+
+class Shape:
+    """An object with these fields. Those of older backends in Python may be spelled `like_this`."""
+
+    __slots__ = ("_aliases", "_fields", "_looks", "_needs", "_types")
+
+    def __init__(self, aliases: Mapping[str, str] | None = None, /, **fields: Field) -> None:
+        self._fields = fields
+        self._types = {name: field.types for name, field in fields.items()}
+        self._needs = frozenset(name for name, field in fields.items() if field.needed)
+        self._looks = tuple((name, field.look) for name, field in fields.items() if field.look is not None)
+        self._aliases = {snake: name for name in fields if (snake := _snake(name)) != name} | dict(aliases or {})
+
+    def fit(self, value: Json, repairs: Repairs) -> Json | None:
+        """The object, a mended copy, or None when it is malformed beyond repair."""
+        types = self._types
+        for name, item in value.items():
+            if type(item) not in types.get(name, NOTHING):
+                return self._mended(value, repairs)
+        if not self._needs <= value.keys():
+            return self._mended(value, repairs)
+        for name, look in self._looks:
+            if name in value and look(value[name], []) is not value[name]:
+                return self._mended(value, repairs)
+        return value
+
+    def _mended(self, value: Json, repairs: Repairs) -> Json | None:
+        before = len(repairs)
+        mended: Json = {}
+        for given, item in value.items():
+            name = self._aliases.get(given, given)
+            if name not in self._fields or (name != given and name in value):
+                mended[given] = item
+                continue
+            if name != given:
+                repairs.append("renamed")
+            item = self._fields[name].fit(item, repairs)
+            if item is not MISSING:
+                mended[name] = item
+        missing = [name for name in self._fields if name in self._needs and name not in mended]
+        fills = [self._fields[name].fill for name in missing]
+        if None in fills:
+            return None
+        for name, fill in zip(missing, fills, strict=True):
+            repairs.append("filled")
+            mended[name] = fill(mended)  # type: ignore[misc]  # None is in none of them, as above
+        return value if len(repairs) == before else mended
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])[A-Z]", lambda found: f"_{found[0].lower()}", name)
+
+
+def one_of(*known: str) -> Look:
+    def look(value: str, repairs: Repairs) -> Any:
+        if value in known:
+            return value
+        repairs.append("type")
+        return MISSING
+
+    return look
+
+
+def nested(shape: Shape) -> Look:
+    """An object of this shape."""
+
+    def look(value: Any, repairs: Repairs) -> Any:
+        fitted = shape.fit(value, repairs) if type(value) is dict else None
+        if fitted is not None:
+            return fitted
+        repairs.append("type")
+        return MISSING
+
+    return look
+
+
+def union(tag: str, shapes: Mapping[str, Shape], *, unknown: bool = True) -> Look:
+    """An object whose field `tag` says which of the shapes it has; others pass where `unknown` says so."""
+
+    looks = {name: nested(shape) for name, shape in shapes.items()}
+
+    def look(value: Any, repairs: Repairs) -> Any:
+        kind = value.get(tag) if type(value) is dict else None
+        if type(kind) is str and (known := looks.get(kind)) is not None:
+            return known(value, repairs)
+        if unknown and type(value) is dict:
+            return value
+        repairs.append("type")
+        return MISSING
+
+    return look
+
+
+def each(look: Look, *, whole: bool = False, least: int = 0) -> Look:
+    """A list of what `look` takes, without what it does not; with `whole` one of those spoils the list."""
+
+    def look_at_all(items: list[Any], repairs: Repairs) -> Any:
+        before = len(repairs)
+        fitted = [made for item in items if (made := look(item, repairs)) is not MISSING]
+        if (whole and len(fitted) < len(items)) or len(fitted) < least:
+            repairs.append("type")
+            return MISSING
+        return items if len(repairs) == before else fitted
+
+    return look_at_all
+
+
+def _within(least: int) -> Look:
+    def look(value: int, repairs: Repairs) -> Any:
+        if least <= value <= MAX_INT:
+            return value
+        repairs.append("type")
+        return MISSING
+
+    return look
+
+
+def _whole(value: Any) -> Any:
+    """A float as an integer; one that is a whole number is one to JavaScript already."""
+    if type(value) is not float or not -MAX_INT <= value <= MAX_INT:  # NaN is not, either
+        return MISSING
+    return value if value.is_integer() else int(value)
+
+
+def _text(value: Any) -> Any:
+    """Numbers as ids are texts without quotes, everywhere in a stream."""
+    return str(value) if type(value) is int else MISSING
+
+
+def json_text(value: Any) -> Any:
+    """An object or list as the text that it should have been."""
+    if type(value) in (dict, list):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _text(value)
+
+
+ANY = Field(frozenset({str, int, float, bool, dict, list, type(None)}))
+SOME = Field(ANY.types - {type(None)})
+BOOL = Field(frozenset({bool}))
+OBJECT = Field(frozenset({dict}))
+TEXT = Field(frozenset({str}), coerce=_text)
+ID = TEXT._replace(needed=True)
+#: Text that may come as the value whose JSON it should be.
+JSON_TEXT = ID._replace(coerce=json_text)
+#: Milliseconds.
+STAMP = Field(frozenset({int}), coerce=_whole, look=_within(-MAX_INT))
+COUNT = Field(frozenset({int}), coerce=_whole, look=_within(0))
