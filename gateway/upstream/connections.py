@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
+import certifi
 import httpx
 
 from gateway.errors import UpstreamError
@@ -31,7 +33,7 @@ class Connections:
     """
 
     def __init__(self) -> None:
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[bool, httpx.AsyncClient] = {}  # by whether they speak TLS
         self._making = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -40,14 +42,17 @@ class Connections:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        while self._clients:
+            await self._clients.popitem()[1].aclose()
 
-    async def warm_up(self) -> None:
-        """Loads the certificates now, in a thread: the first request would hold everybody up for that long."""
-        async with self._making:
-            if self._client is None:
-                self._client = await asyncio.to_thread(_client)
+    async def _client(self, url: str) -> httpx.AsyncClient:
+        """Made in a thread: to load the certificates would hold everybody up for a tenth of a second."""
+        secure = not url.lower().startswith("http:")
+        if secure not in self._clients:
+            async with self._making:
+                if secure not in self._clients:
+                    self._clients[secure] = await asyncio.to_thread(_client, secure=secure)
+        return self._clients[secure]
 
     @asynccontextmanager
     async def stream(
@@ -55,9 +60,7 @@ class Connections:
     ) -> AsyncIterator[httpx.Response]:
         """The answer of an agent, which is a stream of events. `UpstreamError` for everything that it may be instead,
         also for what goes wrong while it is read."""
-        await self.warm_up()
-        if self._client is None:
-            raise RuntimeError("These connections are closed.")
+        client = await self._client(agent.url)
         idle = agent.idle_timeout or None
         timeout = httpx.Timeout(connect=agent.connect_timeout, read=idle, write=idle, pool=None)
         sent = [
@@ -67,7 +70,7 @@ class Connections:
             *headers,
         ]
         try:
-            async with self._client.stream("POST", agent.url, content=body, headers=sent, timeout=timeout) as response:
+            async with client.stream("POST", agent.url, content=body, headers=sent, timeout=timeout) as response:
                 await _check(response)
                 yield response
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -80,9 +83,13 @@ class Connections:
             raise UpstreamError("upstream_disconnected", str(error) or type(error).__name__) from error
 
 
-def _client() -> httpx.AsyncClient:
+def _client(*, secure: bool) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False)
+    verify: ssl.SSLContext | bool = False
+    if secure:
+        verify = ssl.create_default_context()  # this machine's authorities, or those of SSL_CERT_FILE
+        verify.load_verify_locations(certifi.where())  # a small image has none
+    return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False, verify=verify)
 
 
 async def _check(response: httpx.Response) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ag_ui.core import RunAgentInput
 
@@ -25,12 +25,10 @@ from gateway.execution.page_tools import PageTool
 from gateway.execution.tools import Tool
 from gateway.run.records import CallRecord
 from gateway.upstream.connections import Connections
+from gateway.upstream.relay import Relay, Streamed
 from gateway.upstream.remote import RemoteAgent
 from gateway.upstream.requests import Conversation
 from gateway.wire.events import tool_call_result
-
-if TYPE_CHECKING:
-    from gateway.upstream.relay import Relay, Streamed
 
 __all__ = ["RemotePlayer"]
 
@@ -60,8 +58,6 @@ class RemotePlayer:
         self._on_page = on_page
 
     async def __call__(self, run: LiveRun, executor: Executor, context: Any, given: RunAgentInput) -> Played:
-        from gateway.upstream.relay import Relay
-
         relay, conversation = Relay(self._name, run), Conversation(given)
         on_page = conversation.frontend_tools if self._on_page else frozenset()
         for _ in range(run.settings.max_agent_turns):
