@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -16,11 +17,16 @@ from gateway.cli.load import load_gateway
 from gateway.cli.logs import configure_logging
 from gateway.cli.options import flag_of, settings_options, variable_of
 from gateway.cli.server import serve as run_server
+from gateway.cli.workers import is_worker
+from gateway.demo.agent import PATH, agent_app
 from gateway.demo.app import create_demo
+from gateway.demo.backend import Backend
 from gateway.http.guard import is_loopback
 
 __all__ = ["demo", "serve"]
 
+# Where the demo's workers find its agent.
+DEMO_AGENT = "_AGUI_GATEWAY_DEMO_AGENT"
 ENDING = """
 
     The first SIGTERM or Ctrl-C lets the runs at work end (`drain_timeout`), then the server exits with code 0; a second
@@ -31,28 +37,64 @@ ENDING = """
 @click.command(epilog=ENDING)
 @settings_options
 def demo(**flags: Any) -> None:
-    """Serve tools that do something, with a page to try them."""
-    gateway = create_demo()
-    _configure(gateway, flags)
-    if gateway.settings.page is None:
-        gateway.configure(page=True)
-    _serve(gateway, "The demo is at {url}   (Ctrl-C ends it)")
+    """Serve tools that do something, and an agent, with a page to try them."""
+    with demo_agent() as agent:
+        gateway = create_demo(agent)
+        _configure(gateway, flags)
+        if gateway.settings.page is None:
+            gateway.configure(page=True)
+        _serve(gateway, "The demo is at {url}   (Ctrl-C ends it)")
 
 
 @click.command(epilog=ENDING)
-@click.argument("app")
+@click.argument("app", required=False)
+@click.option(
+    "--agent", "agents", multiple=True, metavar="NAME=URL", help="An AG-UI agent to stand in front of; repeatable."
+)
 @settings_options
-def serve(app: str, **flags: Any) -> None:
-    """Serve APP: a Gateway object as `module:name`, or a file, `gateway.toml`."""
-    if app.endswith(".toml"):
-        file = GatewayFile(app)
-        gateway = file.gateway()
-    else:
-        gateway = load_gateway(app)
+def serve(agents: Sequence[str], app: str | None = None, **flags: Any) -> None:
+    """Serve APP: a Gateway object as `module:name`, or a file, `gateway.toml`; or agents alone."""
+    if app is None and not agents:
+        raise UsageError("Say what to serve: an APP, or an agent as --agent NAME=URL.")
+    gateway = _gateway(app)
+    names = [_add_agent(gateway, given) for given in agents]
     settings = _configure(gateway, flags)
     if settings.page is None and is_loopback(settings.host):
         gateway.configure(page=True)
-    _serve(gateway, "Serving " + app.replace("{", "{{").replace("}", "}}") + " at {url}   (Ctrl-C ends it)")
+    what = ", ".join(name for name in (app, *names) if name is not None)
+    _serve(gateway, "Serving " + what.replace("{", "{{").replace("}", "}}") + " at {url}   (Ctrl-C ends it)")
+
+
+@contextmanager
+def demo_agent() -> Iterator[str]:
+    """The URL of the demo's agent: a server in this process, or in the one that has started this worker."""
+    if is_worker():
+        yield os.environ[DEMO_AGENT]
+        return
+    with Backend(agent_app) as backend:
+        os.environ[DEMO_AGENT] = backend.url + PATH
+        try:
+            yield os.environ[DEMO_AGENT]
+        finally:
+            del os.environ[DEMO_AGENT]
+
+
+def _gateway(app: str | None) -> Gateway:
+    if app is None:
+        return Gateway()
+    return GatewayFile(app).gateway() if app.endswith(".toml") else load_gateway(app)
+
+
+def _add_agent(gateway: Gateway, given: str) -> str:
+    """Adds what a flag says, and returns its name."""
+    name, separator, url = given.partition("=")
+    if not separator:
+        raise UsageError(f"--agent {given}: write it as NAME=URL.")
+    try:
+        gateway.agents.add(name, url)
+    except ValueError as error:
+        raise UsageError(f"--agent {name}: {error}") from None
+    return name
 
 
 def _configure(gateway: Gateway, flags: Mapping[str, Any]) -> Settings:
