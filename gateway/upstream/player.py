@@ -13,6 +13,7 @@ from typing import Any
 from ag_ui.core import RunAgentInput
 
 from gateway.errors import UpstreamError
+from gateway.execution import outcomes
 from gateway.execution.agent_calls import ShownCall
 from gateway.execution.agent_job import Played
 from gateway.execution.call import Call, now_ms
@@ -68,8 +69,7 @@ class RemotePlayer:
             calls = [_call(run, each, on_page) for each in relay.calls.values() if each.tool_name in mine]
             played = _without(relay.played(), calls)
             if played.ending.failure is not None:
-                for call in calls:  # never made: the agent whose calls they are has failed
-                    call.signal.abort("tool")
+                _refuse(run, calls)
             await self._make(executor, calls, context)
             theirs = conversation.frontend_tools - mine
             left = [each.call_id for each in relay.calls.values() if each.tool_name in theirs]
@@ -135,6 +135,14 @@ def _call(run: LiveRun, streamed: Streamed, on_page: Iterable[str]) -> Call:
     )
     run.save_call(CallRecord(call.call_id, name))
     return call
+
+
+def _refuse(run: LiveRun, calls: Iterable[Call]) -> None:
+    """Calls that are not made any more are answered: a history with open calls is of no use to a model."""
+    for call in calls:
+        tool = run.tools.get(call.tool_name)
+        retryable = tool is not None and tool.retryable
+        call.refused = outcomes.interrupted(call.tool_name, "the failure of its agent", retryable=retryable)
 
 
 def _without(played: Played, calls: Sequence[Call]) -> Played:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,9 +72,10 @@ class Relay:
         """Relays an answer to its end. `UpstreamError` when it breaks off, or is none."""
         frames = Frames(response.headers.get("content-type", ""))
         try:
-            async for chunk in self._chunks(response.aiter_bytes()):
-                self._take(frames.feed(chunk))
-                await self._room()
+            async with aclosing(self._chunks(response.aiter_bytes())) as chunks:
+                async for chunk in chunks:
+                    self._take(frames.feed(chunk))
+                    await self._room()
             self._take(frames.close())
         except MessageTooLarge as error:
             raise UpstreamError("upstream_invalid", str(error)) from error
@@ -117,7 +119,7 @@ class Relay:
     def _ended(self) -> bool:
         return self._repair.finished is not None or self._repair.failed is not None
 
-    async def _chunks(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _chunks(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """What comes, until the end, or until nothing has followed a terminal event for a while."""
         loop = asyncio.get_running_loop()
         release: float | None = None

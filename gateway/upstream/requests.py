@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jsonpatch  # type: ignore[import-untyped]  # it has no types
+import jsonpatch
 from ag_ui.core import RunAgentInput
 
 from gateway.execution.tools import Tool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from gateway import RemoteAgent
 from tests.http.asking import Reader, agent_body, events_of
 from tests.http.site import ME, Site, serving
-from tests.upstream.backend import Answer, Asked, answering, finished, started, text
+from tests.upstream.backend import Answer, Asked, Script, answering, finished, started, text
 
 USER = [{"id": "u", "role": "user", "content": "Hello"}]
 
@@ -116,11 +117,11 @@ async def test_what_the_official_client_would_refuse_is_repaired(caplog: pytest.
     assert "repaired {" in caplog.text
 
 
-ENDS: dict[str, tuple[Any, str]] = {}
+ENDS: dict[str, tuple[Script, str]] = {}
 
 
-def ends_in(code: str) -> Any:
-    def register(script: Any) -> Any:
+def ends_in(code: str) -> Callable[[Script], Script]:
+    def register(script: Script) -> Script:
         ENDS[script.__name__] = (script, code)
         return script
 
