@@ -24,7 +24,6 @@ from gateway.execution.executor import Executor
 from gateway.execution.live import LiveRun
 from gateway.execution.page_tools import PageTool
 from gateway.execution.tools import Tool
-from gateway.run.records import CallRecord
 from gateway.upstream.connections import Connections
 from gateway.upstream.relay import Relay, Streamed
 from gateway.upstream.remote import RemoteAgent
@@ -63,9 +62,8 @@ class RemotePlayer:
         on_page = conversation.frontend_tools if self._on_page else frozenset()
         for _ in range(run.settings.max_agent_turns):
             offered = await self._offered(run, conversation.frontend_tools)
-            relay.keeps = bool(offered or on_page)
+            relay.mine = mine = on_page.union(tool.name for tool in offered)
             await self._turn(run, relay, conversation.request(offered))
-            mine = {tool.name for tool in offered} | on_page
             calls = [_call(run, each, on_page) for each in relay.calls.values() if each.tool_name in mine]
             played = _without(relay.played(), calls)
             if played.ending.failure is not None:
@@ -124,7 +122,7 @@ def _call(run: LiveRun, streamed: Streamed, on_page: Iterable[str]) -> Call:
     """A call that the agent has made; its START, ARGS and END are in the stream already."""
     name = streamed.tool_name
     arguments, refused = model_arguments(name, "".join(streamed.arguments))
-    call = ShownCall(
+    return ShownCall(
         run,
         streamed.call_id,
         name,
@@ -133,8 +131,6 @@ def _call(run: LiveRun, streamed: Streamed, on_page: Iterable[str]) -> Call:
         refused=refused,
         parent_message_id=streamed.parent_message_id,
     )
-    run.save_call(CallRecord(call.call_id, name))
-    return call
 
 
 def _refuse(run: LiveRun, calls: Iterable[Call]) -> None:

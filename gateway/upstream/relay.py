@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from gateway.execution.agent_stream import AGENT_FAILED
 from gateway.execution.call import now_ms
 from gateway.execution.ending import Ending
 from gateway.execution.live import LiveRun
+from gateway.run.records import CallRecord
 from gateway.run.repair import Repair
 from gateway.wire.frames import Frames
 from gateway.wire.inputs import MAX_ID, valid_id
@@ -48,7 +49,8 @@ class Streamed:
 
 
 class Relay:
-    """See the module. `keeps`: whether what the next request must hold of this turn is kept, as `events`."""
+    """See the module. `mine` are the names of the tools whose calls the gateway makes; where there are any, `events` is
+    what the next request must hold of this turn."""
 
     def __init__(self, agent: str, run: LiveRun) -> None:
         self._agent = agent
@@ -56,7 +58,7 @@ class Relay:
         self._repair = Repair()
         self._failure: UpstreamError | None = None
         self._renamed: dict[str, str] = {}  # ids of calls that were taken, or cannot be one here
-        self.keeps = True
+        self.mine: Collection[str] = ()
         self.calls: dict[str, Streamed] = {}
         self.events = Gathered()
 
@@ -147,7 +149,7 @@ class Relay:
         if event["type"] in _OF_CALLS:
             event, payload = self._of_call(event, payload)
         self._run.write(event, payload)
-        if self.keeps:
+        if self.mine:
             self.events.add(event)
 
     def _of_call(self, event: dict[str, Any], payload: bytes | None) -> tuple[dict[str, Any], bytes | None]:
@@ -159,11 +161,18 @@ class Relay:
             event, payload, call_id = {**event, "toolCallId": name}, None, name
         if kind == "TOOL_CALL_START":
             self.calls[call_id] = Streamed(call_id, event["toolCallName"], event.get("parentMessageId"))
-        elif (call := self.calls.get(call_id)) is not None and kind == "TOOL_CALL_ARGS":
-            call.arguments.append(event["delta"])
+            self._known(self.calls[call_id], CallRecord(call_id, event["toolCallName"], open=True))
+        elif kind == "TOOL_CALL_ARGS" and call_id in self.calls:
+            self.calls[call_id].arguments.append(event["delta"])
         elif kind == "TOOL_CALL_RESULT":
-            self.calls.pop(call_id, None)
+            if (call := self.calls.pop(call_id, None)) is not None:
+                self._known(call, CallRecord(call_id, call.tool_name, "completed"))
         return event, payload
+
+    def _known(self, call: Streamed, record: CallRecord) -> None:
+        """Puts a call that the gateway is to make into the run's record: if this worker dies, it is answered."""
+        if call.tool_name in self.mine:
+            self._run.save_call(record)
 
     def _free(self, call_id: str) -> str:
         """The id, or where a call of this run had it before, or no path could hold it, another one."""

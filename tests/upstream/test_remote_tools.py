@@ -9,7 +9,7 @@ from typing import Any
 from gateway import RemoteAgent, ToolContext, tool
 from tests.http.asking import Gates, Reader, agent_body, echo, waits
 from tests.http.site import ME, serving
-from tests.upstream.backend import Answer, Asked, answering, call_events, finished, started, text
+from tests.upstream.backend import LONG, Answer, Asked, answering, call_events, finished, started, text
 from tests.upstream.test_relay import USER, play
 
 ECHO = json.dumps({"text": "hi"})
@@ -293,3 +293,88 @@ async def test_a_hundred_runs_of_a_remote_agent_at_once_stay_apart() -> None:
         ended = await asyncio.gather(*map(one, range(100)))
         assert sorted(ended) == sorted(f"r{number}" for number in range(100))
         assert len(backend.asked) == 200
+
+
+async def test_a_call_is_in_the_runs_record_while_the_agent_still_speaks() -> None:
+    go = asyncio.Event()
+
+    async def script(asked: Asked, answer: Answer) -> None:
+        if results(asked):
+            await answer.events(started(asked), finished(asked))
+            return
+        await answer.events(started(asked), *call_events("c1", "echo", ECHO), *call_events("c2", "theirs"))
+        await go.wait()
+        await answer.events(finished(asked))
+
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}) as site:
+        stream = Reader(await site.open("/agents/support", agent_body(USER), ME))
+        for _ in range(2):
+            await stream.until("TOOL_CALL_END")
+        record = (await site.client.get("/runs/r", headers=ME)).json()
+        go.set()
+        await stream.rest()
+        over = (await site.client.get("/runs/r", headers=ME)).json()
+    assert record["toolCalls"] == [{"toolCallId": "c1", "toolName": "echo", "status": "pending"}]
+    assert [call["status"] for call in over["toolCalls"]] == ["completed"]
+
+
+async def test_a_call_that_the_agent_answers_itself_is_not_made() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        result = {"type": "TOOL_CALL_RESULT", "messageId": "x", "toolCallId": "c1", "content": "mine"}
+        await answer.events(started(asked), *call_events("c1", "echo", ECHO), result, finished(asked))
+
+    gates = Gates()
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}, context=gates) as site:
+        events = await play(site)
+        record = (await site.client.get("/runs/r", headers=ME)).json()
+    assert not gates.executions
+    assert [event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT"] == ["mine"]
+    assert record["toolCalls"][0]["status"] == "completed"
+
+
+@tool(timeout=0)
+async def long_job(ctx: ToolContext) -> str:
+    """Goes on in the background when it is asked to."""
+    ctx.emit_custom_event("job.began", {})
+    return str(await ctx.run_detachable(ctx.context["job"].wait()))
+
+
+async def test_a_tool_that_moves_to_the_background_is_told_of_in_the_agents_next_run() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        if asked.messages[-1]["role"] == "user" and len(asked.messages) == 1:
+            await answer.events(started(asked), *call_events("c1", "long_job", "{}", "a"), finished(asked))
+        else:
+            await answer.events(started(asked), *text(f"m{len(backend.asked)}", "Fine"), finished(asked))
+
+    gates = Gates()
+    async with answering(script) as backend, serving(long_job, agents={"support": backend.url}, context=gates) as site:
+        stream = Reader(await site.open("/agents/support", agent_body(USER), ME))
+        await stream.until("job.began")
+        moved = await site.client.post("/runs/r/tool-calls/c1/detach", headers=ME)
+        assert moved.status_code == 202, moved.text
+        await stream.rest()
+        assert results(backend.asked[1])["c1"].startswith("The job moved to the background.")
+        gates["job"].set()
+        background = moved.json()["runId"]
+        await (await site.open(f"/runs/{background}/events", None, ME)).rest()
+        events = await play(site, runId="r2")
+    note = "Background job c1 ended."
+    assert any(event.get("delta", "").startswith(note) for event in events)
+    assert next(m["content"] for m in backend.asked[2].messages if m["id"] == "c1:note").startswith(note)
+
+
+async def test_the_agent_is_left_when_its_last_viewer_goes_and_the_run_is_to_end_then() -> None:
+    left = asyncio.Event()
+
+    async def script(asked: Asked, answer: Answer) -> None:
+        await answer.events(started(asked), *text("m", "half")[:2])
+        await answer.left()
+        left.set()
+
+    async with answering(script) as backend, serving(agents={"support": backend.url}, disconnect_grace=0) as site:
+        body = agent_body(USER, forwardedProps={"gateway": {"onDisconnect": "cancel"}})
+        stream = await site.open("/agents/support", body, ME)
+        await Reader(stream).until("TEXT_MESSAGE_CONTENT")
+        stream.leave()
+        async with asyncio.timeout(LONG):
+            await left.wait()
