@@ -164,9 +164,8 @@ class Relay:
             self._known(self.calls[call_id], CallRecord(call_id, event["toolCallName"], open=True))
         elif kind == "TOOL_CALL_ARGS" and call_id in self.calls:
             self.calls[call_id].arguments.append(event["delta"])
-        elif kind == "TOOL_CALL_RESULT":
-            if (call := self.calls.pop(call_id, None)) is not None:
-                self._known(call, CallRecord(call_id, call.tool_name, "completed"))
+        elif kind == "TOOL_CALL_RESULT" and (call := self.calls.pop(call_id, None)) is not None:
+            self._known(call, CallRecord(call_id, call.tool_name, "completed"))
         return event, payload
 
     def _known(self, call: Streamed, record: CallRecord) -> None:
