@@ -57,13 +57,15 @@ class Relay:
         self._run = run
         self._repair = Repair()
         self._failure: UpstreamError | None = None
+        self._used: list[Any] = []  # tokens, by earlier turns
         self._renamed: dict[str, str] = {}  # ids of calls that were taken, or cannot be one here
         self.mine: Collection[str] = ()
         self.calls: dict[str, Streamed] = {}
         self.events = Gathered()
 
     def begin(self) -> None:
-        """A new turn: what the last one ended in does not count."""
+        """A new turn: of what the last one ended in, only what it has used counts."""
+        self._used += (self._repair.finished or {}).get("usage") or []
         self._repair.begin()
         self._failure = None
         self.calls.clear()
@@ -107,7 +109,7 @@ class Relay:
             return Played(Ending(failure=(self._failure.code, self._failure.message)), [])
         if (failed := self._repair.failed) is not None:
             failure = (failed.get("code") or AGENT_FAILED, failed["message"])
-            return Played(Ending(failure=failure, more=added_of(failed)), [])
+            return Played(Ending(failure=failure, more=self._added(failed)), [])
         finished = self._repair.finished or {}
         outcome = finished.get("outcome") or {"type": "success"}
         if outcome["type"] == "cancelled":  # only the person's Stop is that, and it would have come from here
@@ -115,7 +117,11 @@ class Relay:
         asked = {interrupt["id"]: interrupt for interrupt in outcome.get("interrupts") or ()}
         questions = tuple(asked_of(interrupt, self._run) for interrupt in asked.values())
         pending = outcome.get("pendingToolCallIds") or []
-        return Played(Ending(asked=questions, more=added_of(finished)), pending, finished.get("result"))
+        return Played(Ending(asked=questions, more=self._added(finished)), pending, finished.get("result"))
+
+    def _added(self, event: Event) -> dict[str, Any]:
+        used = [*self._used, *(event.get("usage") or ())]
+        return {**added_of(event), "usage": used} if used else added_of(event)
 
     @property
     def _ended(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -87,7 +88,7 @@ class Backend:
 
 
 @asynccontextmanager
-async def answering(script: Script) -> AsyncIterator[Backend]:
+async def answering(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Backend]:
     """A backend that answers by `script`, and regularly ends an answer at the end of it."""
     failures: list[BaseException] = []
     open_writers: set[asyncio.StreamWriter] = set()
@@ -108,8 +109,8 @@ async def answering(script: Script) -> AsyncIterator[Backend]:
             writer.close()
             open_writers.discard(writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    backend = Backend(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/agent")
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    backend = Backend(f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/agent")
     try:
         yield backend
     finally:

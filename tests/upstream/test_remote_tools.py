@@ -378,3 +378,14 @@ async def test_the_agent_is_left_when_its_last_viewer_goes_and_the_run_is_to_end
         stream.leave()
         async with asyncio.timeout(LONG):
             await left.wait()
+
+
+async def test_a_run_tells_the_tokens_of_all_the_turns_of_its_agent() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        usage = [{"model": "m", "inputTokens": 10 + len(backend.asked)}]
+        calls = [] if results(asked) else call_events("c1", "echo", ECHO)
+        await answer.events(started(asked), *calls, finished(asked, usage=usage))
+
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}) as site:
+        events = await play(site)
+    assert events[-1]["usage"] == [{"model": "m", "inputTokens": 11}, {"model": "m", "inputTokens": 12}]
