@@ -18,7 +18,7 @@ from tests.upstream.test_relay import play, speaks
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for 127.0.0.1 that is its own authority, with its key beside it."""
     folder = tmp_path_factory.mktemp("certificate")
-    made = ["-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-nodes"]
+    made = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"), "-days", "2", "-nodes"]
     named = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", *named, *made]
     subprocess.run(command, check=True, capture_output=True)
