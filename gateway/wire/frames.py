@@ -20,6 +20,9 @@ DONE = b"[DONE]"  # how providers of models say that a stream is over
 class _Lines(Decoder):
     """Every line that is not empty is a message."""
 
+    def payloads(self, chunk: bytes) -> list[bytes]:
+        return _payloads(self.feed(chunk))
+
     def _take(self, line: bytes, messages: list[Message]) -> bool:
         self._too_large = len(line) > self._limit
         if line and not self._too_large:
@@ -29,6 +32,38 @@ class _Lines(Decoder):
 
 class _Events(Decoder):
     """Server-sent events, and lines of JSON between them, which the standard would ignore."""
+
+    def payloads(self, chunk: bytes) -> list[bytes]:
+        if b"\r" in chunk:
+            return _payloads(self.feed(chunk))
+        found: list[bytes] = []
+        if not self._between_messages:
+            end = chunk.find(b"\n\n") + 2
+            head, chunk = (chunk[:end], chunk[end:]) if end > 1 else (chunk, b"")
+            found = _payloads(self.feed(head))
+        try:
+            self._whole(chunk, found)
+        except MessageTooLarge:
+            if not found:
+                raise
+        return found
+
+    def _whole(self, chunk: bytes, found: list[bytes]) -> None:
+        """Nearly all messages are one line of data; each of those costs a fifth of one that goes line by line."""
+        *messages, rest = chunk.split(b"\n\n")
+        for message in messages:
+            if message.startswith(b"data: ") and b"\n" not in message and len(message) <= self._limit:
+                if (payload := message[6:].strip()) and payload != DONE:
+                    found.append(payload)
+            else:
+                found += _payloads(self.feed(message + b"\n\n"))
+        if rest:
+            found += _payloads(self.feed(rest))
+
+    @property
+    def _between_messages(self) -> bool:
+        partial = self._line or self._data or self._event or self._after_cr or self._too_large
+        return self._start is None and not partial
 
     def _take(self, line: bytes, messages: list[Message]) -> bool:
         if not line.startswith(b"{"):  # no field of an event does
@@ -50,10 +85,10 @@ class Frames:
 
     def __init__(self, content_type: str, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         media_type = content_type.partition(";")[0].strip().lower()
-        self._decoder: Decoder = (_Lines if media_type in JSON_LINES else _Events)(max_bytes)
+        self._decoder = (_Lines if media_type in JSON_LINES else _Events)(max_bytes)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        return _payloads(self._decoder.feed(chunk))
+        return self._decoder.payloads(chunk)
 
     def close(self) -> list[bytes]:
         """The body has ended; a last payload counts without its blank line, as in the official client."""
