@@ -15,6 +15,9 @@ export class ApiError extends Error {
   }
 }
 
+/** The built-in agent: it runs tools. */
+export const TOOLS_AGENT = "tools";
+
 export const address = (path) => new URL(path, new URL(".", document.baseURI)).href;
 
 const runPath = (runId, rest = "") => `runs/${encodeURIComponent(runId)}${rest}`;
@@ -33,6 +36,19 @@ export const stopAddress = (runId) => address(runPath(runId, "/stop"));
 export const toolAddress = (name) => address(`tools/${encodeURIComponent(name)}`);
 
 export const listTools = async () => (await request("tools")).items;
+
+/** The agents but for the built-in one, which runs calls: `[{name, description}]`. */
+export const listAgents = async () => (await request("agents")).items.filter(({ name }) => name !== TOOLS_AGENT);
+
+/** The messages of a conversation, as AG-UI has them; none where the gateway knows none. */
+export async function messagesOf(threadId) {
+  try {
+    return (await request(`threads/${encodeURIComponent(threadId)}`)).messages;
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return [];
+    throw error;
+  }
+}
 
 export const getRun = (runId, ticket) => request(withQuery(runPath(runId), { ticket }));
 
@@ -60,8 +76,10 @@ export const listRuns = (limit, after, status) => request(withQuery("runs", { li
 export const startRun = (tool, body) =>
   sendUntilAnswered(`tools/${encodeURIComponent(tool)}`, posting(body, { Prefer: "respond-async" }));
 
-/** Starts a run of the calls that the last message of `body`, a RunAgentInput, asks for. */
-export const startCalls = (body) => sendUntilAnswered("agents/tools", posting(body));
+/** Starts a run of an agent with `body`, a RunAgentInput; the built-in one runs the calls of its last message. */
+export const startAgent = (agent, body) => sendUntilAnswered(`agents/${encodeURIComponent(agent)}`, posting(body));
+
+export const startCalls = (body) => startAgent(TOOLS_AGENT, body);
 
 /** Why the gateway refuses to stream a run, which an EventSource does not tell; `null` when it does not refuse. */
 export async function refusal(runId, ticket) {

@@ -1,6 +1,6 @@
 // The page: connects the tools, the form, the run that is shown and the address.
 
-import { address, ApiError, listTools, startCalls, startRun, stopRun } from "./api.js";
+import { address, ApiError, listAgents, listTools, startCalls, startRun, stopRun, TOOLS_AGENT } from "./api.js";
 import { copyFrom } from "./clipboard.js";
 import { runCommand, stopCommand } from "./curl.js";
 import { byId, setText, showProblem } from "./dom.js";
@@ -9,13 +9,14 @@ import { forgetRun, newId, rememberedRuns, rememberJob, rememberRun, show, shown
 import { Jobs } from "./jobs.js";
 import { JobsView } from "./jobsview.js";
 import { PageTools } from "./page-tools.js";
-import { renderRuns, renderTools } from "./picks.js";
+import { renderPicks, renderRuns } from "./picks.js";
 import { Run } from "./run.js";
 import { RunList } from "./runlist.js";
 import { RunView } from "./runview.js";
 import { callsInput, SeveralView } from "./several.js";
 import { ShareView } from "./share.js";
 import { isOver, ownCalls } from "./state.js";
+import { Talk } from "./talk.js";
 import { themeTool } from "./theme.js";
 import { statusText, toolsText } from "./words.js";
 
@@ -30,10 +31,12 @@ const share = new ShareView();
 const runs = new RunList();
 const jobs = new Jobs();
 const jobsView = new JobsView(openRun, stopJob);
+const talk = new Talk({ started, stop: () => run?.stop() });
 const pageTools = new PageTools({ baseUrl: address(".") });
 /** Runs that are shown no more, for which a tool of this page is at work. */
 const kept = new Set();
 const forms = new Map();
+let agents = [];
 let tools = []; // of the gateway, then those of this page: `onPage`
 let tool = null;
 let form = null;
@@ -50,6 +53,7 @@ function changed() {
   frame ||= requestAnimationFrame((now) => {
     frame = 0;
     if (view.render(now)) changed();
+    talk.render();
     adoptArguments();
     if (run && run.state.status !== lastStatus) statusChanged();
     if (run?.gone && run.ticket === null) forgetRun(run.runId);
@@ -64,8 +68,10 @@ function statusChanged() {
 
 function renderAllTools() {
   const pick = (onPage) => tools.filter((each) => Boolean(each.onPage) === onPage);
-  renderTools(byId("tools"), pick(false), tool?.name, chooseTool);
-  renderTools(byId("page-tools"), pick(true), tool?.name, chooseTool);
+  renderPicks(byId("agents"), "agent", agents, talk.agent?.name, chooseAgent);
+  renderPicks(byId("tools"), "tool", pick(false), tool?.name, chooseTool);
+  renderPicks(byId("page-tools"), "tool", pick(true), tool?.name, chooseTool);
+  byId("agents-title").hidden = agents.length === 0;
   byId("page-tools-title").hidden = pick(true).length === 0;
 }
 
@@ -89,7 +95,7 @@ function recentRuns() {
   if (runs.records.length === 0) return remembered;
   const listed = runs.records.map((record) => ({
     runId: record.runId,
-    tool: toolsText(record.toolCalls.map((call) => call.toolName)) || record.agent,
+    tool: record.agent === TOOLS_AGENT ? toolsText(record.toolCalls.map((call) => call.toolName)) : record.agent,
     status: record.status,
     startedAt: Date.parse(record.createdAt),
   }));
@@ -101,7 +107,7 @@ function renderTitle() {
   const calls = run ? ownCalls(run.state) : [];
   const percent = calls.length === 1 ? calls[0].progress?.percent : undefined;
   const state = run && !run.over && typeof percent === "number" ? `${Math.floor(percent)} %` : run && statusText(run.state.status);
-  const name = toolsText(calls.map((call) => call.name));
+  const name = run && (agentOf(run.runId)?.name ?? toolsText(calls.map((call) => call.name)));
   setText(document.querySelector("title"), name ? `${state} · ${name} · AG-UI gateway` : "AG-UI gateway");
 }
 
@@ -114,7 +120,22 @@ function renderCurl() {
 
 // --- what a person does --------------------------------------------------------------------------------------------
 
+function chooseAgent(agent) {
+  tool = null;
+  byId("tool-panel").hidden = true;
+  talk.open(agent, run && run.ticket === null && agentOf(run.runId) === agent ? run : null);
+  renderAllTools();
+  show({ run: run?.runId, ticket: run?.ticket, agent: agent.name });
+}
+
+/** The agent behind a run, `undefined` where a tool was run, or nobody knows. */
+function agentOf(runId) {
+  const known = [...runs.records, ...rememberedRuns()].find((item) => item.runId === runId);
+  return agents.find(({ name }) => name === known?.agent);
+}
+
 function chooseTool(next) {
+  talk.close();
   tool = next;
   form = formOf(tool);
   setText(byId("tool-name"), tool.name);
@@ -189,11 +210,11 @@ function misfit(named, errors) {
   showProblem(byId("several-problem"), `Some values of ${named.name} do not fit, see its form.`);
 }
 
-function started(runId, label) {
-  rememberRun(runId, label);
+function started(runId, label, agent) {
+  rememberRun(runId, label, agent);
   showRun(runId, label);
   run.adopted = true; // its values are in the form already
-  byId("run-panel").scrollIntoView({ block: "nearest" }); // on a phone it is below the form
+  if (!agent) byId("run-panel").scrollIntoView({ block: "nearest" }); // on a phone it is below the form
   refreshRuns();
 }
 
@@ -211,9 +232,10 @@ function parametersOf(name) {
 async function answer(asked, question, status, payload) {
   const next = await asked.answer(question, status, payload);
   if (next === null) return;
-  const label = toolsText(ownCalls(asked.state).map((call) => call.name));
-  if (asked === run) started(next, label);
-  else rememberRun(next, label);
+  const agent = agentOf(asked.runId)?.name;
+  const label = agent ?? toolsText(ownCalls(asked.state).map((call) => call.name));
+  if (asked === run) started(next, label, agent);
+  else rememberRun(next, label, agent);
 }
 
 async function stopJob(runId) {
@@ -237,7 +259,8 @@ function refused(error) {
 
 /** With a `ticket` the run is somebody else's: this page only looks on, and keeps nothing of it but the address. */
 function showRun(runId, toolName, ticket = null) {
-  const named = tools.find((item) => item.name === toolName);
+  const agent = agentOf(runId);
+  const named = agent ? undefined : tools.find((item) => item.name === toolName);
   if (named && named !== tool) chooseTool(named);
   leaveRun();
   const owned = isMine(runId);
@@ -246,7 +269,9 @@ function showRun(runId, toolName, ticket = null) {
   lastStatus = "";
   view.show(run);
   share.show(run);
-  show({ run: runId, ticket: run.ticket, tool: tool?.name });
+  if (agent && run.ticket === null) chooseAgent(agent);
+  else talk.leave();
+  show({ run: runId, ticket: run.ticket, tool: tool?.name, agent: talk.agent?.name });
   run.open();
   changed();
   renderRecent();
@@ -278,7 +303,7 @@ const isMine = (runId) => runs.has(runId) || rememberedRuns().some((item) => ite
 
 /** A run that was found again brings its arguments with it, unless the person has begun to type. */
 function adoptArguments() {
-  if (!run || run.adopted || run.ticket !== null || form?.touched) return;
+  if (!run || run.adopted || run.ticket !== null || form?.touched || agentOf(run.runId)) return;
   const [call, second] = ownCalls(run.state);
   if (!call?.argsComplete) return;
   run.adopted = true;
@@ -325,27 +350,32 @@ async function poll() {
 
 function followAddress() {
   const wanted = shown();
+  const agent = agents.find((item) => item.name === wanted.agent);
   const named = tools.find((item) => item.name === wanted.tool);
-  if (named && named !== tool) chooseTool(named);
+  if (agent && agent !== talk.agent) chooseAgent(agent);
+  else if (named && named !== tool) chooseTool(named);
   const other = wanted.run !== run?.runId || (wanted.ticket !== run.ticket && !isMine(wanted.run));
   if (wanted.run && other) showRun(wanted.run, wanted.tool, wanted.ticket);
 }
 
 async function begin() {
   try {
-    [tools] = await Promise.all([listTools(), refreshRuns()]); // whose the run in the address is, the list tells
+    [tools, agents] = await Promise.all([listTools(), listAgents(), refreshRuns()]); // whose the run in the address is, the list tells
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     return showProblem(byId("tools-problem"), error.message);
   }
-  if (tools.length === 0) showProblem(byId("tools-problem"), "This gateway has no tools.");
+  if (tools.length === 0 && agents.length === 0) showProblem(byId("tools-problem"), "This gateway has no tools.");
   pageTools.register(themeTool);
   await findPageTools();
   several = new SeveralView(tools);
   const wanted = shown();
   const last = wanted.run ? null : rememberedRuns()[0];
-  const first = tools.find((item) => item.name === (wanted.tool ?? last?.tool)) ?? tools[0];
-  if (first) chooseTool(first);
+  const agent = agents.find((item) => item.name === wanted.agent);
+  const named = tools.find((item) => item.name === (wanted.tool ?? last?.tool));
+  const first = agent ?? named ?? tools.find((item) => !item.onPage) ?? agents[0] ?? tools[0];
+  if (agents.includes(first)) chooseAgent(first);
+  else if (first) chooseTool(first);
   if (wanted.run ?? last) showRun(wanted.run ?? last.runId, wanted.tool ?? last?.tool, wanted.ticket);
 }
 

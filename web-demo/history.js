@@ -3,6 +3,7 @@
 const RUNS = "agui-gateway.runs";
 const JOBS = "agui-gateway.jobs";
 const THREAD = "agui-gateway.thread";
+const TALKS = "agui-gateway.talks";
 const KEPT = 20;
 
 /** A UUID; also where `crypto.randomUUID` is missing, which is on plain http beyond loopback. */
@@ -15,7 +16,7 @@ export function newId() {
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
-/** The thread of this tab: all its runs belong together. */
+/** The thread of this tab: all its runs of tools belong together. */
 export function threadId() {
   const known = read(THREAD);
   if (typeof known === "string") return known;
@@ -24,15 +25,22 @@ export function threadId() {
   return created;
 }
 
-/** `[{runId, tool, startedAt}]`, newest first. */
+/** The thread of this tab's conversation with an agent, `null` before it has begun. */
+export const talkThread = (agent) => talkThreads().get(agent) ?? null;
+
+export const rememberTalk = (agent, thread) => write(TALKS, Object.fromEntries(talkThreads().set(agent, thread)));
+
+const talkThreads = () => new Map(Object.entries(read(TALKS) ?? {}));
+
+/** `[{runId, tool, agent, startedAt}]`, newest first; `agent` is missing where a tool was run. */
 export function rememberedRuns() {
   const runs = read(RUNS);
   return Array.isArray(runs) ? runs : [];
 }
 
-export function rememberRun(runId, tool) {
+export function rememberRun(runId, tool, agent) {
   const others = rememberedRuns().filter((run) => run.runId !== runId);
-  write(RUNS, [{ runId, tool, startedAt: Date.now() }, ...others].slice(0, KEPT));
+  write(RUNS, [{ runId, tool, agent, startedAt: Date.now() }, ...others].slice(0, KEPT));
 }
 
 export function forgetRun(runId) {
@@ -50,18 +58,18 @@ export function rememberJob(runId) {
   if (!known.includes(runId)) write(JOBS, [runId, ...known].slice(0, KEPT));
 }
 
-/** What the address shows: `{run, ticket, tool}`, each a string or `null`; a ticket reads somebody else's run. */
+/** What the address shows: `{run, ticket, tool, agent}`, each a string or `null`; a ticket reads somebody else's run. */
 export function shown() {
   const hash = new URLSearchParams(location.hash.slice(1));
-  return { run: hash.get("run"), ticket: hash.get("ticket"), tool: hash.get("tool") };
+  return { run: hash.get("run"), ticket: hash.get("ticket"), tool: hash.get("tool"), agent: hash.get("agent") };
 }
 
 /** The address with which somebody else can watch a run. */
 export const shareLink = (run, ticket) => `${location.href.split("#")[0]}#${new URLSearchParams({ run, ticket })}`;
 
 /** Changes the address; a run gets an entry of its own, so that Back shows the run before it. */
-export function show({ run, ticket, tool }) {
-  const hash = new URLSearchParams(Object.entries({ run, ticket, tool }).filter(([, value]) => value));
+export function show({ run, ticket, tool, agent }) {
+  const hash = new URLSearchParams(Object.entries({ run, ticket, tool, agent }).filter(([, value]) => value));
   if (`#${hash}` === location.hash) return;
   if (run && run !== shown().run) history.pushState(null, "", `#${hash}`);
   else history.replaceState(null, "", `#${hash}`);

@@ -1,16 +1,17 @@
-// The lists on the side: the tools, and the runs of this session.
+// The lists on the side: agents, tools, and the runs of this session.
 
 import { element } from "./dom.js";
 import { statusText } from "./words.js";
 
-export function renderTools(list, tools, chosen, onChoose) {
+/** `kind`: "tool" or "agent"; `items`: `[{name, description}]`; `chosen` is a name. */
+export function renderPicks(list, kind, items, chosen, onChoose) {
   list.setAttribute("aria-busy", "false");
   list.replaceChildren(
-    ...tools.map((tool) =>
+    ...items.map((item) =>
       pick(
-        { "data-testid": `tool-${tool.name}`, "aria-current": tool.name === chosen ? "true" : null, onclick: () => onChoose(tool) },
-        element("span", { className: "mono pick-name" }, tool.name),
-        element("span", { className: "hint pick-text" }, tool.description),
+        { "data-testid": `${kind}-${item.name}`, "aria-current": item.name === chosen ? "true" : null, onclick: () => onChoose(item) },
+        element("span", { className: "mono pick-name" }, item.name),
+        element("span", { className: "hint pick-text" }, item.description),
       ),
     ),
   );

@@ -2,6 +2,7 @@
 // ended with questions. No DOM.
 
 import { newId } from "./history.js";
+import { agentInput } from "./input.js";
 
 /** The name of the field of an answer that is a value of its own. */
 const ANSWER = "answer";
@@ -68,7 +69,7 @@ export function resumeOf(state, answers) {
       .filter((call) => call.result !== null)
       .map(({ id, result }) => ({ id: `${id}:result`, role: "tool", toolCallId: id, content: result.text })),
   ];
-  return { tool: null, body: { ...ids, messages, tools: [], context: [], state: {}, forwardedProps: {}, resume: answers } };
+  return { tool: null, body: agentInput(state.threadId, messages, {}, { ...ids, resume: answers }) };
 }
 
 /** An object whose properties nobody names is written as JSON. */

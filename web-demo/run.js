@@ -6,12 +6,16 @@ import {
   detachCall,
   eventsAddress,
   getRun,
+  messagesOf,
   refusal,
+  startAgent,
   startCalls,
   startRun,
   stopCall,
   stopRun,
+  TOOLS_AGENT,
 } from "./api.js";
+import { agentInput } from "./input.js";
 import { resumeOf } from "./questions.js";
 import { createState, interruptsOf, isOver, receive } from "./state.js";
 
@@ -115,15 +119,28 @@ export class Run {
     this.onChange();
     const answers = interruptsOf(this.state).map(({ id }) => this.answers.get(id));
     if (answers.includes(undefined)) return null;
-    const { tool, body } = resumeOf(this.state, answers);
     try {
-      await (tool === null ? startCalls(body) : startRun(tool, body));
+      this.resumedBy = await this.#goOn(answers);
     } catch (error) {
       this.#refusedAnswer(error, answer, answers);
       return null;
     }
-    this.resumedBy = body.runId;
     this.onChange();
+    return this.resumedBy;
+  }
+
+  /** Starts the run that goes on with these answers, and returns its id. */
+  async #goOn(answers) {
+    const { agent } = await getRun(this.runId);
+    const { threadId, agentState } = this.state;
+    if (agent !== TOOLS_AGENT) {
+      const more = { parentRunId: this.runId, resume: answers };
+      const body = agentInput(threadId, await messagesOf(threadId), agentState, more);
+      await startAgent(agent, body);
+      return body.runId;
+    }
+    const { tool, body } = resumeOf(this.state, answers);
+    await (tool === null ? startCalls(body) : startRun(tool, body));
     return body.runId;
   }
 

@@ -1,8 +1,10 @@
-// The panel of one run: status, Stop, calls with what they ask, log, and the counts that prove that nothing is missing.
+// The panel of one run: status, Stop, what it says, calls with what they ask, state, log, and the counts that prove that
+// nothing is missing.
 
 import { CallView, durationText } from "./callview.js";
 import { byId, setData, setText, showProblem } from "./dom.js";
 import { LogView } from "./logview.js";
+import { MessageView } from "./messageview.js";
 import { isApproval } from "./questions.js";
 import { ownCalls } from "./state.js";
 import { statusText } from "./words.js";
@@ -13,7 +15,7 @@ export class RunView {
     this.does = does;
     this.panel = byId("run-panel");
     this.log = new LogView(byId("event-log"), byId("event-count"), byId("log-note"));
-    this.calls = new Map();
+    this.parts = new Map();
     this.run = null;
     byId("run-before").addEventListener("click", () => does.open(this.run.state.parentRunId));
     byId("run-after").addEventListener("click", () => does.open(this.run.resumedBy));
@@ -21,7 +23,7 @@ export class RunView {
 
   show(run) {
     this.run = run;
-    this.calls.clear();
+    this.parts.clear();
     byId("calls").replaceChildren();
     this.log.clear();
     byId("run-empty").hidden = run !== null;
@@ -52,7 +54,8 @@ export class RunView {
     const stopping = !this.run.over && (state.status === "stopping" || this.run.stopAsked);
     this.#renderStop(stopping, lost);
     this.#renderLinks();
-    this.#renderCalls(state, stopping || lost);
+    this.#renderParts(state, stopping || lost);
+    this.#renderState(state.agentState);
     this.#renderCounts(state);
     this.renderClock();
     return this.log.render(state, now);
@@ -78,16 +81,21 @@ export class RunView {
     byId("run-after-line").hidden = !mine || !this.run.resumedBy || this.run.state.status !== "interrupted";
   }
 
-  #renderCalls(state, tooLate) {
-    // The only call of a run ends with the run: a second Stop would be one too many.
-    const several = ownCalls(state).length > 1;
+  #renderParts(state, tooLate) {
+    // What is alone in a run ends with the run: a second Stop would be one too many.
+    const several = ownCalls(state).length > 1 || state.messages.size > 0;
     setData(byId("calls"), "several", several);
     const { run } = this;
-    for (const call of state.calls.values()) {
+    for (const part of state.parts) {
+      if (state.messages.get(part.id) === part) {
+        this.#viewOf(part, () => new MessageView(part)).render(part);
+        continue;
+      }
+      const call = part;
       const mine = run.ticket === null;
       // Before its approval it has not begun.
       const movable = !call.onPage && !this.does.isJob(run.runId) && ![...call.questions.values()].some(isApproval);
-      this.#callView(call).render(call, {
+      this.#viewOf(call, () => this.#callView(call)).render(call, {
         mine,
         stoppable: several && !tooLate && mine && !call.nested,
         stopping: run.callsAsked.has(call.id),
@@ -109,19 +117,29 @@ export class RunView {
     return new Map(kept.map((id) => [id, left.length ? `Kept. The run goes on with ${left.length} more.` : "Sending…"]));
   }
 
-  #callView(call) {
-    let view = this.calls.get(call.id);
+  /** Parts begin in order, and each keeps its place. */
+  #viewOf(part, create) {
+    let view = this.parts.get(part);
     if (!view) {
-      view = new CallView(call, {
-        ...this.does,
-        stop: (callId) => this.run.stopCall(callId),
-        detach: (callId) => this.run.detachCall(callId),
-        answer: (question, status, payload) => this.does.answer(this.run, question, status, payload),
-      });
-      this.calls.set(call.id, view);
+      view = create();
+      this.parts.set(part, view);
       byId("calls").append(view.element);
     }
     return view;
+  }
+
+  #callView(call) {
+    return new CallView(call, {
+      ...this.does,
+      stop: (callId) => this.run.stopCall(callId),
+      detach: (callId) => this.run.detachCall(callId),
+      answer: (question, status, payload) => this.does.answer(this.run, question, status, payload),
+    });
+  }
+
+  #renderState(agentState) {
+    byId("state-box").hidden = agentState === undefined;
+    if (agentState !== undefined) setText(byId("agent-state"), JSON.stringify(agentState, null, 2));
   }
 
   #renderCounts(state) {

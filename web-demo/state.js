@@ -1,5 +1,7 @@
 // What one run looks like, folded from its numbered events. No DOM, no clock, no network.
 
+import { patched } from "./patch.js";
+
 /** Rows of the log that are kept; what is older is only counted. */
 export const LOG_ROWS = 500;
 
@@ -19,6 +21,9 @@ export function createState(runId) {
     endedAt: null,
     error: null,
     calls: new Map(),
+    messages: new Map(), // what an agent has said and thought
+    parts: [], // calls and messages, in the order in which they began
+    agentState: undefined,
     log: [],
     logged: 0,
     lastId: 0,
@@ -65,6 +70,20 @@ const handlers = {
   RUN_ERROR(state, event) {
     state.error = { code: event.code, message: event.message };
     finish(state, event, "failed");
+  },
+  TEXT_MESSAGE_START: openMessage,
+  TEXT_MESSAGE_CONTENT: addText,
+  REASONING_MESSAGE_START: openMessage,
+  REASONING_MESSAGE_CONTENT: addText,
+  STATE_SNAPSHOT(state, event) {
+    state.agentState = event.snapshot;
+  },
+  STATE_DELTA(state, event) {
+    try {
+      state.agentState = patched(state.agentState ?? {}, event.delta);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error; // it fits another state than ours: what is known stays
+    }
   },
   TOOL_CALL_START(state, event) {
     const call = callOf(state, event.toolCallId, event.toolCallName);
@@ -134,6 +153,18 @@ const customs = {
   },
 };
 
+function openMessage(state, { messageId, role = "assistant" }) {
+  if (state.messages.has(messageId)) return;
+  const message = { id: messageId, role, text: "" };
+  state.messages.set(messageId, message);
+  state.parts.push(message);
+}
+
+function addText(state, { messageId, delta }) {
+  const message = state.messages.get(messageId);
+  if (message) message.text += delta;
+}
+
 /** The calls that the run was asked for, without those that tools made themselves. */
 export const ownCalls = (state) => [...state.calls.values()].filter((call) => !call.nested);
 
@@ -152,7 +183,7 @@ const questionOf = ({ toolCallId, toolName, message, responseSchema }, id, inter
 });
 
 function keepInterrupt(state, { id, toolCallId = id, metadata = {}, ...interrupt }) {
-  const call = callOf(state, toolCallId, metadata.toolName);
+  const call = callOf(state, toolCallId, metadata.toolName ?? "agent"); // one that no call asks is the agent's own
   call.status = "interrupted";
   call.input ??= metadata.input;
   call.questions.set(id, questionOf({ ...interrupt, toolCallId, toolName: call.name }, id, true));
@@ -199,6 +230,7 @@ function callOf(state, id, name) {
       stillRunning: false,
     };
     state.calls.set(id, call);
+    state.parts.push(call);
   }
   return call;
 }

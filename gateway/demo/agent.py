@@ -95,7 +95,7 @@ def act(given: RunAgentInput) -> Events:
         return book(given, given.resume[0])
     last = given.messages[-1] if given.messages else None
     if isinstance(last, ToolMessage):
-        return report(given, _text_of(last))
+        return report(_text_of(last))
     for word, script in SCRIPTS.items():
         if re.search(rf"\b{word}", _text_of(last), re.IGNORECASE):
             return script(given)
@@ -110,7 +110,7 @@ def import_orders(given: RunAgentInput) -> Events:
     call_id = _new_id("call")
     return in_order(
         thought,
-        StateSnapshotEvent(snapshot={**_state_of(given), "stage": "importing"}),
+        _snapshot(given, stage="importing"),
         say("I import the orders, row by row."),
         ToolCallStartEvent(tool_call_id=call_id, tool_call_name=IMPORT_TOOL),
         ToolCallArgsEvent(tool_call_id=call_id, delta='{"delay_ms":'),
@@ -119,15 +119,15 @@ def import_orders(given: RunAgentInput) -> Events:
     )
 
 
-def report(given: RunAgentInput, result: str) -> Events:
+def report(result: str) -> Events:
     """Says what the tool has done, or why not."""
     try:
         found: Any = json.loads(result)
         imported, rejected = int(found["imported"]), int(found["rejected"])
     except (ValueError, TypeError, KeyError):  # it was stopped, or it failed: then the text says how
-        return in_order(_changed(given, stage="not imported"), say(f"That did not work. The tool says: {result}"))
+        return in_order(_delta(stage="not imported"), say(f"That did not work. The tool says: {result}"))
     return in_order(
-        _changed(given, stage="imported", imported=imported, rejected=rejected),
+        _delta(stage="imported", imported=imported, rejected=rejected),
         say(f"Done: {imported} orders are in, and {rejected} lines did not fit."),
     )
 
@@ -142,7 +142,7 @@ def ask_for_table(given: RunAgentInput) -> Events:
         metadata={"key": "table"},
     )
     return in_order(
-        StateSnapshotEvent(snapshot={**_state_of(given), "stage": "asking"}),
+        _snapshot(given, stage="asking"),
         say("With pleasure."),
         _finished(given, RunFinishedInterruptOutcome(interrupts=[question])),
     )
@@ -151,13 +151,13 @@ def ask_for_table(given: RunAgentInput) -> Events:
 def book(given: RunAgentInput, entry: ResumeEntry) -> Events:
     """Goes on behind the answer."""
     if entry.status == "cancelled":
-        return in_order(_changed(given, stage="not booked"), say("Then I book nothing."))
+        return in_order(_snapshot(given, stage="not booked"), say("Then I book nothing."))
     try:
         table = Table.model_validate(entry.payload)
     except ValidationError:
         return in_order(RunErrorEvent(message="This is no answer to my question.", code="invalid_answer"))
     return in_order(
-        _changed(given, stage="booked", table=table.model_dump()),
+        _snapshot(given, stage="booked", table=table.model_dump()),
         say(f"I have booked a table for {table.people} at {table.time}."),
     )
 
@@ -212,15 +212,14 @@ def _finished(
     return RunFinishedEvent(thread_id=given.thread_id, run_id=given.run_id, outcome=outcome)
 
 
-def _changed(given: RunAgentInput, **values: Any) -> BaseEvent:
-    """New values of the state: a patch where there is something to patch."""
-    if not isinstance(given.state, dict):
-        return StateSnapshotEvent(snapshot=values)
+def _snapshot(given: RunAgentInput, **values: Any) -> StateSnapshotEvent:
+    """The state that was given, with new values."""
+    return StateSnapshotEvent(snapshot={**(given.state if isinstance(given.state, dict) else {}), **values})
+
+
+def _delta(**values: Any) -> StateDeltaEvent:
+    """New values for a state that this run has shown before."""
     return StateDeltaEvent(delta=[{"op": "add", "path": f"/{name}", "value": value} for name, value in values.items()])
-
-
-def _state_of(given: RunAgentInput) -> dict[str, Any]:
-    return given.state if isinstance(given.state, dict) else {}
 
 
 def _text_of(message: Any) -> str:

@@ -8,10 +8,12 @@ import { argumentsOf, display, fieldsOf, parse } from "./fields.js";
 import { errorsByField } from "./form.js";
 import { jobsOf } from "./jobs.js";
 import { outputOf, PageTools } from "./page-tools.js";
+import { patched } from "./patch.js";
 import { approvalOf, formDetails, formSchema, isApproval, payloadOf, resumeOf } from "./questions.js";
 import { renewed, RunList } from "./runlist.js";
 import { callsInput } from "./several.js";
 import { createState, interruptsOf, LOG_ROWS, ownCalls, receive } from "./state.js";
+import { linesOf, messagesBefore } from "./talk.js";
 import { themeTool } from "./theme.js";
 import { toolsText } from "./words.js";
 
@@ -801,4 +803,79 @@ test("a message for people is cut where the gateway would refuse it", async () =
   gateway.pageTools.handle(requested(), "r");
   await until(() => gateway.bodies("result").length);
   assert.equal(gateway.bodies("waiting")[0].message, "😀".repeat(1000));
+});
+
+const TALK = [
+  { type: "RUN_STARTED", runId: "r", threadId: "th" },
+  { type: "REASONING_MESSAGE_START", messageId: "m1", role: "reasoning" },
+  { type: "REASONING_MESSAGE_CONTENT", messageId: "m1", delta: "Hm." },
+  { type: "STATE_SNAPSHOT", snapshot: { stage: "asked", list: [1] } },
+  { type: "TEXT_MESSAGE_START", messageId: "m2", role: "assistant" },
+  { type: "TEXT_MESSAGE_CONTENT", messageId: "m2", delta: "Wait" },
+  { type: "TEXT_MESSAGE_CONTENT", messageId: "m2", delta: " …" },
+  { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "t" },
+  { type: "STATE_DELTA", delta: [{ op: "replace", path: "/stage", value: "done" }, { op: "add", path: "/list/-", value: 2 }] },
+  { type: "STATE_DELTA", delta: [{ op: "remove", path: "/nothing" }] },
+  { type: "TEXT_MESSAGE_START", messageId: "m3", role: "assistant" },
+  { type: "RUN_FINISHED", outcome: { type: "interrupt", interrupts: [{ id: "q", reason: "input_required", message: "Yes?" }] } },
+];
+
+test("what an agent says, thinks and calls is kept in its order, and so is its state", () => {
+  const state = fold(all(TALK), TALK);
+  assert.deepEqual(
+    state.parts.map(({ role, name, text }) => [role ?? name, text]),
+    [["reasoning", "Hm."], ["assistant", "Wait …"], ["t", undefined], ["assistant", ""], ["agent", undefined]],
+  );
+  assert.deepEqual(state.agentState, { stage: "done", list: [1, 2] }, "a patch that does not fit changes nothing");
+  assert.deepEqual(interruptsOf(state).map(({ message }) => message), ["Yes?"]);
+});
+
+test("a conversation ends before the run that is shown", () => {
+  const state = fold(all(TALK), TALK);
+  const user = { id: "u", role: "user", content: "hi" };
+  const ofCall = { id: "a", role: "assistant", toolCalls: [{ id: "c", function: { name: "t" } }] };
+  const later = { id: "u2", role: "user", content: "more" };
+  for (const first of [{ id: "m1", role: "reasoning" }, { id: "m2", role: "assistant" }, ofCall, { role: "tool", toolCallId: "c" }]) {
+    assert.deepEqual(messagesBefore([user, first, later], state), [user]);
+  }
+  assert.deepEqual(messagesBefore([user], state), [user]);
+});
+
+test("of messages a person reads texts, and which tools were used", () => {
+  const parts = [{ type: "text", text: "Look:" }, { type: "image" }];
+  assert.deepEqual(linesOf({ role: "user", content: parts }), [{ role: "user", text: "Look:" }]);
+  const toolCalls = [{ id: "c", function: { name: "t" } }];
+  assert.deepEqual(linesOf({ role: "assistant", toolCalls }), [{ role: "used", text: "used t" }]);
+  assert.deepEqual([{ role: "tool", content: "x" }, { role: "reasoning", content: "x" }].flatMap(linesOf), []);
+});
+
+test("a patch is applied as RFC 6902 has it", () => {
+  const before = { a: { b: [1, 2] }, "x/y~": 1 };
+  const cases = [
+    [{ op: "add", path: "/a/b/1", value: 9 }, { a: { b: [1, 9, 2] }, "x/y~": 1 }],
+    [{ op: "add", path: "/a/b/-", value: 9 }, { a: { b: [1, 2, 9] }, "x/y~": 1 }],
+    [{ op: "add", path: "/c", value: { d: 1 } }, { ...before, c: { d: 1 } }],
+    [{ op: "remove", path: "/a/b/0" }, { a: { b: [2] }, "x/y~": 1 }],
+    [{ op: "replace", path: "/x~1y~0", value: 2 }, { a: { b: [1, 2] }, "x/y~": 2 }],
+    [{ op: "replace", path: "/a/b/0", value: 5 }, { a: { b: [5, 2] }, "x/y~": 1 }],
+    [{ op: "replace", path: "", value: [1] }, [1]],
+    [{ op: "move", from: "/a/b", path: "/b" }, { a: {}, b: [1, 2], "x/y~": 1 }],
+    [{ op: "copy", from: "/a/b/0", path: "/a/b/-" }, { a: { b: [1, 2, 1] }, "x/y~": 1 }],
+    [{ op: "test", path: "/a/b/1", value: 2 }, before],
+  ];
+  for (const [operation, after] of cases) assert.deepEqual(patched(before, [operation]), after, JSON.stringify(operation));
+  const wrong = [
+    { op: "remove", path: "/c" },
+    { op: "replace", path: "/a/b/2", value: 1 },
+    { op: "add", path: "/a/b/3", value: 1 },
+    { op: "add", path: "/a/b/x", value: 1 },
+    { op: "add", path: "/c/d", value: 1 },
+    { op: "add", path: "/x~1y~0/z", value: 1 },
+    { op: "move", from: "/c", path: "/d" },
+    { op: "test", path: "/a/b/1", value: 3 },
+    { op: "add", path: "/__proto__/x", value: 1 },
+    { op: "merge", path: "/a" },
+  ];
+  for (const operation of wrong) assert.throws(() => patched(before, [operation]), RangeError, JSON.stringify(operation));
+  assert.deepEqual(before, { a: { b: [1, 2] }, "x/y~": 1 });
 });
