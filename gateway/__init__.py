@@ -23,6 +23,7 @@ from gateway.execution.task_context import TaskContext
 from gateway.execution.tools import Tool, tool
 from gateway.http.app import Gateway
 from gateway.settings import Settings
+from gateway.upstream.mcp_server import MCPServer
 from gateway.upstream.remote import RemoteAgent
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "Gateway",
     "InputResponse",
     "Interrupt",
+    "MCPServer",
     "NAVIGATED",
     "NotAvailable",
     "PayloadError",

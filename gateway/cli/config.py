@@ -85,7 +85,7 @@ class GatewayFile:
                     raise UsageError(f'{place}: there are two tools named "{item.name}".')
         agents = {entry.name: entry.agent(self._folder) for entry in self.agents}
         servers = {entry.name: entry.server(self._folder) for entry in self.servers}
-        gateway = Gateway(tools=tools.values(), agents=agents, **({"mcp_servers": servers} if servers else {}))
+        gateway = Gateway(tools=tools.values(), agents=agents, mcp_servers=servers)
         gateway.configure(**{FILE: self.settings})
         return gateway
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "InputResponse",
     "ask_open",
+    "asks_by_interrupt",
+    "can_ask",
     "check_interrupt",
     "check_interruptible",
     "check_open",
@@ -167,6 +169,16 @@ def check_interrupt(asked: Interrupt) -> None:
     if asked.key in (APPROVAL_KEY, AGENT_KEY):
         raise ValueError(f"The key {asked.key!r} is the gateway's own.")
     asked.schema = check_schema(asked.schema)
+
+
+def asks_by_interrupt(call: Call) -> bool:
+    """Whether its questions end its run, by the switch of contract 5.6; else they are asked inside it."""
+    return call.run.channel in ("interrupt", "json") and call.parent is None and call.listed
+
+
+def can_ask(call: Call) -> bool:
+    """Whether there is anybody whom it could ask, in the one way or the other."""
+    return call.run.channel in ("open", "interrupt") or asks_by_interrupt(call)
 
 
 def check_interruptible(call: Call) -> None:

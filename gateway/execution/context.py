@@ -262,6 +262,16 @@ class ToolContext:
         """
         return asking.interrupt(self._call, message, schema, reason, key)
 
+    def _can_ask(self) -> bool:
+        """Whether there is anybody to ask. For the gateway."""
+        return asking.can_ask(self._call)
+
+    async def _ask(self, message: str, schema: object, key: str) -> InputResponse:
+        """`interrupt` or `request_input`, by the switch of contract 5.6. For the gateway."""
+        if asking.asks_by_interrupt(self._call):
+            return self.interrupt(message, schema, key=key)
+        return await self.request_input(message, schema)
+
     @property
     def input_response(self) -> InputResponse | None:
         """The person's newest answer to this call, or None."""

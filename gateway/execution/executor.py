@@ -29,6 +29,7 @@ from gateway.execution.outcomes import ToolOutput
 from gateway.execution.page_tools import PageGone, PageTool
 from gateway.execution.processes import ProcessDied
 from gateway.execution.question_desk import QuestionDesk
+from gateway.execution.servers import ServerDown, ServerLost
 from gateway.execution.settle import Raised, Settled
 from gateway.execution.start import Starter, await_work, run_async
 from gateway.execution.threads import ThreadPool
@@ -88,6 +89,7 @@ class Executor:
 
     async def _executed(self, call: Call, caller: Caller, context: Any) -> ToolOutput:
         if call.tool is None and call.refused is None:
+            await call.run.tools.arrival(call.tool_name, call.signal)
             await call.run.tools.refresh()
             call.tool = call.run.tools.get(call.tool_name)
         if call.signal.aborted:
@@ -334,6 +336,10 @@ class Executor:
         if isinstance(error, ProcessDied):
             logger.warning("Tool %s of run %s: %s", tool.name, call.run.key.label, error)
             return outcomes.interrupted(tool.name, "the death of its process", retryable=tool.retryable)
+        if isinstance(error, ServerLost):
+            return outcomes.interrupted(tool.name, "the loss of its server", retryable=tool.retryable)
+        if isinstance(error, ServerDown):
+            return outcomes.unavailable(tool.name)
         if isinstance(error, InvalidArguments):
             return outcomes.invalid_arguments(error.message, error.details)
         if not isinstance(error, GatewayError):

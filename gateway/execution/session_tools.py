@@ -6,10 +6,12 @@ otherwise it is absent and `unavailable`. Source: contract 2.3.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from typing import Any
 
 from gateway.execution.registry import Registry
+from gateway.execution.signals import AbortSignal
 from gateway.execution.tools import Tool
 from gateway.stores.base import Store, Visibility
 
@@ -32,6 +34,20 @@ class SessionTools:
         """Reads the rules that runs of this session have set."""
         if self._store is not None and self._session:
             self._rules = await self._store.visibility(self._session)
+
+    async def arrival(self, name: str, signal: AbortSignal) -> None:
+        """Returns once it is known whether there is a tool of this name, or the signal is aborted.
+
+        Only of a server that has not said yet what it has is that not known at once.
+        """
+        if (known := self._registry.expected(name)) is None:
+            return
+        either: list[asyncio.Future[Any]] = [asyncio.ensure_future(known()), asyncio.ensure_future(signal.wait())]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in either:
+                future.cancel()
 
     def get(self, name: str) -> Tool | None:
         """The tool, if it is there."""
@@ -68,6 +84,14 @@ class SessionTools:
             await self._store.set_visibility(self._session, self._rules)
         after = {tool.name for tool in self.all()}
         return {"added": sorted(after - before), "removed": sorted(before - after), "visible": sorted(after)}
+
+    def changed(self, came: Iterable[Tool], went: Iterable[Tool]) -> dict[str, Any] | None:
+        """The value of `tools.changed` after these came to the catalogue and left it; None if it is none of theirs."""
+        added = sorted(tool.name for tool in came if self._is_there(tool))
+        removed = sorted(tool.name for tool in went if self._is_there(tool))
+        if not added and not removed:
+            return None
+        return {"added": added, "removed": removed, "visible": sorted(tool.name for tool in self.all())}
 
     def _is_there(self, tool: Tool) -> bool:
         if tool.name in self._rules.disabled or not tool.requires <= self._scopes:

@@ -117,6 +117,11 @@ class Supervisor:
         """How many runs are at work in this worker."""
         return len(self._runs)
 
+    @property
+    def runs(self) -> list[LiveRun]:
+        """The runs that are at work in this worker."""
+        return list(self._runs.values())
+
     def live(self, key: RunKey) -> LiveRun | None:
         """The run, if this worker executes it now."""
         return self._runs.get(key)

@@ -31,6 +31,7 @@ from gateway.http.stream import RAW_SEND
 from gateway.http.tickets import opens_with_ticket, take_ticket
 from gateway.settings import Settings
 from gateway.upstream.agents import AgentLike, Agents
+from gateway.upstream.mcp_servers import MCPServerLike, MCPServers
 
 __all__ = ["Gateway"]
 
@@ -49,8 +50,9 @@ class Gateway:
     `Gateway(tools=[import_rows], stop_grace=2)`. `tools` are functions or what `@tool` made of them; `agents` are
     agents by name: the URL of an AG-UI agent, a `RemoteAgent`, or an async generator, `async def agent(input, ctx)`,
     that gets a `RunAgentInput` and yields AG-UI events (models of `ag_ui.core`, or dicts in wire names), and whose
-    `ctx` calls these tools; `context` is what tools and agents see as `ctx.context`: a value, a callable of the
-    starting connection (None for a call without one), or an async context manager that is entered for the run's life;
+    `ctx` calls these tools; `mcp_servers` are URLs or `MCPServer`s by name, whose tools join these as `name__tool`
+    (extra `[mcp]`); `context` is what tools and agents see as `ctx.context`: a value, a callable of the starting
+    connection (None for a call without one), or an async context manager that is entered for the run's life;
     `middleware` is around every call; `authenticate` says who calls, and without it only this machine is served. Every
     other keyword is a field of `Settings`, read at
     start-up: it beats the environment and is beaten by the command line. Raises `TypeError` for an unknown keyword and
@@ -63,6 +65,7 @@ class Gateway:
         tools: Iterable[Tool | Callable[..., Any]] = (),
         *,
         agents: Mapping[str, AgentLike] | None = None,
+        mcp_servers: Mapping[str, MCPServerLike] | None = None,
         context: Any = None,
         middleware: Iterable[Middleware] = (),
         authenticate: Authenticate | None = None,
@@ -73,6 +76,7 @@ class Gateway:
             raise TypeError(f"Gateway has no setting {', '.join(unknown)}.")
         self.tools = Registry(tools)
         self.agents = Agents(agents)
+        self._servers = MCPServers(mcp_servers)
         self._context = context
         self._middleware = list(middleware)
         self._authenticate = authenticate
@@ -130,7 +134,8 @@ class Gateway:
         """Opens store and supervisor; a lifespan or the first request does it, and once is enough."""
         async with self._starting:
             if self._engine is None:
-                engine = Engine(Settings(**self._options), self.tools, self._context, self._middleware, self.agents)
+                settings = Settings(**self._options)
+                engine = Engine(settings, self.tools, self._context, self._middleware, self.agents, self._servers)
                 await engine.open()
                 routes = Routes(engine).table()
                 if engine.settings.page:

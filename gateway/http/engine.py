@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from inspect import isawaitable
 from typing import Any
@@ -24,6 +24,7 @@ from gateway.execution.registry import Registry
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.signals import AbortSignal
 from gateway.execution.supervisor import LEAVE_SECONDS, Supervisor
+from gateway.execution.tools import Tool
 from gateway.http.sessions import Identity, identify
 from gateway.http.stream import ViewerResponse, Viewers
 from gateway.http.tickets import Tickets
@@ -33,8 +34,9 @@ from gateway.stores.base import Store
 from gateway.stores.urls import open_store
 from gateway.upstream.agents import Agents
 from gateway.upstream.connections import Connections
+from gateway.upstream.mcp_servers import MCPServers
 from gateway.wire.codec import encode
-from gateway.wire.events import run_error
+from gateway.wire.events import custom, run_error
 from gateway.wire.json_schema import warm_up
 
 __all__ = ["Engine"]
@@ -56,9 +58,11 @@ class Engine:
         context: Any = None,
         middleware: Sequence[Middleware] = (),
         agents: Agents | None = None,
+        servers: MCPServers | None = None,
     ) -> None:
         self.settings = settings
         self.tools = tools
+        self.servers = MCPServers() if servers is None else servers
         self.agents = Agents() if agents is None else agents
         self.connections = Connections()
         self.store: Store = open_store(settings)
@@ -75,6 +79,7 @@ class Engine:
         await self._resources.enter_async_context(self.store)
         await self._resources.enter_async_context(self.connections)
         await self.supervisor.open()
+        await self._resources.enter_async_context(self.servers.watch(self.tools, self._tools_changed))
         # Its library takes a moment to load, and the first question would hold everybody up for that long.
         self.supervisor.spawn(asyncio.to_thread(warm_up), name="schemas")
 
@@ -94,6 +99,12 @@ class Engine:
             event = run_error(now_ms(), record.thread_id, record.key.run_id, code, message)
             last = b"data: " + encode(event) + b"\n\n"
         self.viewers.cut_run(record.key, reason, last)
+
+    def _tools_changed(self, came: Iterable[Tool], went: Iterable[Tool]) -> None:
+        """A server has other tools now: runs at work say so to their viewers."""
+        for run in self.supervisor.runs:
+            if (changed := run.tools.changed(came, went)) is not None and not run.machine.over:
+                run.write(custom(now_ms(), "tools.changed", changed))
 
     async def drain(self) -> None:
         """New runs are refused, those at work get `drain_timeout`; reads, Stop and input go on.

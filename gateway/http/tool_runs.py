@@ -31,6 +31,8 @@ async def tool_spec(engine: Engine, request: Request, *, background: bool, as_js
     """The run that the request asks for; refusals come before anything has started."""
     identity = identify(request)
     name = request.path_params["tool"]
+    if (known_soon := engine.tools.expected(name)) is not None:
+        await known_soon()
     tools = await engine.session_tools(identity)
     tool = tools.get(name)
     known = tool or engine.tools.get(name)
