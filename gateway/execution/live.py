@@ -21,6 +21,7 @@ from gateway.errors import StoreError
 from gateway.execution.clocks import PausableTimer
 from gateway.execution.counts import Counts
 from gateway.execution.ending import ENDINGS, SUCCESS, Ending
+from gateway.execution.presence import Presence
 from gateway.execution.pressure import Pressure
 from gateway.execution.signals import AbortSignal
 from gateway.run.interrupts import interrupt_wire
@@ -114,14 +115,12 @@ class LiveRun:
         # The worker's own: a tool that goes on after the end of its run is still counted.
         self.counts = Counts() if counts is None else counts
         self.done = asyncio.Event()
-        self.on_disconnect: str = settings.on_disconnect
-        self.disconnect_grace = settings.disconnect_grace
+        leave, cancels = partial(self.stop, "disconnect"), settings.on_disconnect == "cancel"
+        self.presence = Presence(leave, cancels=cancels, grace=settings.disconnect_grace)
         self._batched = self._seen = 0
         self._batching = False
         self._settled_at = 0.0
         self._notices: set[str] = set()
-        self._viewers = 0
-        self._leaving: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
@@ -381,20 +380,5 @@ class LiveRun:
         except StoreError as error:
             logger.error("The end of run %s could not be stored: %s", self.key.label, error)
         self.signal.detach()
-        if self._leaving is not None:
-            self._leaving.cancel()
+        self.presence.close()
         self.done.set()
-
-    # -- viewers --
-
-    def viewer_joined(self) -> None:
-        self._viewers += 1
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
-
-    def viewer_left(self) -> None:
-        """Starts the grace period of `on_disconnect="cancel"` when the last viewer has left."""
-        self._viewers -= 1
-        if self._viewers == 0 and self.on_disconnect == "cancel" and not self.machine.over:
-            self._leaving = self._loop.call_later(self.disconnect_grace, self.stop, "disconnect")

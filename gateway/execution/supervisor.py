@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic, time
 from typing import Any
 
-from gateway.errors import StoreError, TooMany, Unavailable
+from gateway.errors import TooMany, Unavailable
 from gateway.execution.background import Detached, Detacher, Rejected
 from gateway.execution.call import Call
 from gateway.execution.clocks import PausableTimer
@@ -28,9 +28,11 @@ from gateway.execution.elsewhere import Offering, detach_elsewhere
 from gateway.execution.ending import ENDINGS
 from gateway.execution.entering import cancelled, enter
 from gateway.execution.executor import SHUTDOWN_GRACE, Executor
+from gateway.execution.hearing import Hearing
 from gateway.execution.live import LiveRun
 from gateway.execution.middleware import Middleware
 from gateway.execution.names import TOOL_NAME
+from gateway.execution.presence import Guests, Watchers
 from gateway.execution.question_desk import QuestionDesk
 from gateway.execution.spec import RunSpec, no_context
 from gateway.execution.threads import ThreadPool
@@ -45,7 +47,6 @@ audit = logging.getLogger("gateway.runs")
 
 # How long a run's context may take to be left once the run is stopped and its calls have ended.
 LEAVE_SECONDS = 1.0
-LISTEN_AGAIN = 1.0
 # Of what a caller asks for, as much as is written to the log.
 SAID_TOOLS = 10
 SAID_LETTERS = 50
@@ -70,7 +71,9 @@ class Supervisor:
         self.counts = Counts()
         self._runs: dict[RunKey, LiveRun] = {}
         self._per_session: Counter[str] = Counter()
-        self.duties = Duties(store, settings, self.worker, lambda: list(self._runs), self._look_at)
+        self._hearing = Hearing(store, self.worker, self.questions, self._runs.get, self._carry_out)
+        self.duties = Duties(store, settings, self.worker, lambda: list(self._runs), self._hearing.look_at)
+        self._guests = Guests(store, self.worker, self.spawn)
         self._tasks: set[asyncio.Task[Any]] = set()
         # Those of them that are runs, also a run that is over whose context its background runs still use.
         self._works: set[asyncio.Task[Any]] = set()
@@ -91,7 +94,7 @@ class Supervisor:
 
     async def open(self) -> None:
         """Begins to listen, and to end the runs of workers that have died."""
-        self.spawn(self._listen(), name="messages")
+        self.spawn(self._hearing.listen(), name="messages")
         await self.duties.open(self.spawn)
 
     async def close(self) -> None:
@@ -126,6 +129,13 @@ class Supervisor:
         """The run, if this worker executes it now."""
         return self._runs.get(key)
 
+    def watchers(self, record: RunRecord) -> Watchers | None:
+        """Who is to know of a viewer of this run; None: it does not matter."""
+        run = self._runs.get(record.key)
+        if run is not None:
+            return run.presence
+        return self._guests.of(record.key) if record.ends_unwatched and not record.over else None
+
     async def start(self, spec: RunSpec) -> tuple[RunRecord, bool]:
         """Creates and starts a run; `(record, False)` when an equal request created it before.
 
@@ -141,6 +151,7 @@ class Supervisor:
             created_at=time(),
             parent_run_id=spec.parent_run_id,
             messages=spec.messages,
+            ends_unwatched=(spec.on_disconnect or self.settings.on_disconnect) == "cancel",
         )
         if fresh and spec.answers is not None:
             await self.questions.give(spec.answers)
@@ -172,9 +183,9 @@ class Supervisor:
         )
         run.spec = spec
         run.writer.on_lost(partial(self._lost, run))
-        run.on_disconnect = spec.on_disconnect or run.on_disconnect
-        if spec.disconnect_grace is not None:
-            run.disconnect_grace = spec.disconnect_grace
+        run.presence.want(spec.on_disconnect, spec.disconnect_grace)
+        if self.store.shared:
+            run.presence.ask = partial(self.store.watched, spec.key)
         run.who = spec.caller.session_label
         spec.prepare(run)
         self._runs[spec.key] = run
@@ -320,30 +331,6 @@ class Supervisor:
             call.signal.abort(request.reason)
         elif call is not None and call.parked and not (run.streaming or run.machine.over):  # an agent would hang
             call.finish(aborted_output(call, request.reason))
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async for message in self.store.messages(self.worker):
-                    if not isinstance(message, StopRequest):
-                        await self.questions.heard(message.key, message.interrupt_id)
-                    elif (run := self._runs.get(message.key)) is not None:
-                        self._carry_out(run, message)
-            except StoreError as error:  # what it did not say is state, and found there
-                logger.warning("Messages of the store were lost: %s", error)
-            await asyncio.sleep(LISTEN_AGAIN)
-
-    async def _look_at(self, key: RunKey) -> None:
-        """What messages should have said: whether this run was asked to stop, or its question answered."""
-        requests = await self.store.stop_requests(key)
-        run = self._runs.get(key)
-        if run is None:
-            return
-        for request in requests:
-            self._carry_out(run, request)
-        if run.record.status == "waiting" or any(call.waits for call in run.calls.values()):
-            for question in await self.store.questions(key):
-                self.questions.changed(question)
 
     def _lost(self, run: LiveRun, reason: str) -> None:
         """Nothing more of it will be stored: its calls end, and whoever takes it over writes its end."""

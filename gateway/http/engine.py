@@ -192,17 +192,11 @@ class Engine:
                 return record
         raise NotFound("No such run.", code="run_not_found")
 
-    def stream(self, key: RunKey, cursor: int, *, counts: bool = True) -> ViewerResponse:
+    def stream(self, record: RunRecord, cursor: int, *, counts: bool = True) -> ViewerResponse:
         """A response that follows the run from `cursor`; `counts`: as a viewer whose leaving may end the run."""
         self._watch_for_exit()
-        live = self.supervisor.live(key) if counts else None
-        return ViewerResponse(
-            self.store.follow(key, cursor),
-            key,
-            self.viewers,
-            joined=live.viewer_joined if live else None,
-            left=live.viewer_left if live else None,
-        )
+        watchers = self.supervisor.watchers(record) if counts else None
+        return ViewerResponse(self.store.follow(record.key, cursor), record.key, self.viewers, watchers)
 
     @asynccontextmanager
     async def context_for(self, request: Request | None) -> AsyncIterator[Any]:

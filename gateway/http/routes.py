@@ -159,7 +159,7 @@ class Routes:
             return await stream_run(engine, request, spec)
         record = await started(engine, request, spec)
         if not background:
-            return await output_of(engine, request, record.key)
+            return await output_of(engine, request, record)
         location = quote(f"{request.scope.get('root_path', '')}/runs/") + quote(record.key.run_id, safe="")
         return JSON(record.to_wire(), status_code=202, headers={"location": location})
 
@@ -205,7 +205,7 @@ class Routes:
         if bounds.over and cursor == bounds.last:
             return Response(status_code=204)
         self._engine.viewers.admit(record.key)
-        return self._engine.stream(record.key, cursor)
+        return self._engine.stream(record, cursor)
 
     async def _follow_by_ticket(self, request: Request, token: str, run_id: str) -> Response:
         engine = self._engine
@@ -215,7 +215,7 @@ class Routes:
         if bounds.over and cursor == bounds.last:
             return Response(status_code=204)
         engine.viewers.admit(record.key)
-        stream = engine.stream(record.key, cursor, counts=ticket.use != "share")
+        stream = engine.stream(record, cursor, counts=ticket.use != "share")
         engine.tickets.bind(ticket, stream)
         return stream
 

@@ -44,7 +44,7 @@ async def stream_run(engine: Engine, request: Request, spec: RunSpec) -> Respons
     record, created = await engine.supervisor.start(spec)
     if not created:
         await _check(engine, record, 0)
-    return engine.stream(record.key, 0)
+    return engine.stream(record, 0)
 
 
 async def started(engine: Engine, request: Request, spec: RunSpec) -> RunRecord:
@@ -71,7 +71,7 @@ async def rejoin(engine: Engine, request: Request, record: RunRecord, agent: str
     if bounds.over and cursor == bounds.last:
         return Response(headers=HEADERS)
     engine.viewers.admit(record.key)
-    return engine.stream(record.key, cursor)
+    return engine.stream(record, cursor)
 
 
 async def checked_cursor(engine: Engine, request: Request, record: RunRecord) -> tuple[int, Bounds]:

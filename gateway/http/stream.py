@@ -26,6 +26,7 @@ from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import CursorExpired, StoreError, TooMany
+from gateway.execution.presence import Watchers
 from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunKey
 from gateway.stores.base import Follower
@@ -116,17 +117,9 @@ class Viewers:
 
 
 class ViewerResponse(EventSourceResponse):
-    """One viewer. `follower` is its cursor; `joined` and `left` are called around the stream."""
+    """One viewer. `follower` is its cursor; `watchers` are told when it has come and when it is gone."""
 
-    def __init__(
-        self,
-        follower: Follower,
-        key: RunKey,
-        viewers: Viewers,
-        *,
-        joined: Callable[[], None] | None = None,
-        left: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, follower: Follower, key: RunKey, viewers: Viewers, watchers: Watchers | None = None) -> None:
         super().__init__(content=follower, headers=HEADERS, sep="\n")
         del self._send_lock  # ours is one task, so nothing is to be locked; 5 000 idle viewers feel it
         self.follower = follower
@@ -134,8 +127,7 @@ class ViewerResponse(EventSourceResponse):
         self.sent_at = monotonic()
         self.sending_since: float | None = None
         self._viewers = viewers
-        self._joined = joined
-        self._left = left
+        self._watchers = watchers
         self._cut: str | None = None
         self._last = b""
         self._gone = False
@@ -153,8 +145,8 @@ class ViewerResponse(EventSourceResponse):
         if _knows_its_flow(self._cycle):
             self.follower.sink = self._send_now
         self._viewers.add(self)
-        if self._joined is not None:
-            self._joined()
+        if self._watchers is not None:
+            self._watchers.joined()
         watcher = asyncio.create_task(self._listen_for_disconnect(receive), name="viewer watcher")
         try:
             await self._stream_response(send)
@@ -165,8 +157,8 @@ class ViewerResponse(EventSourceResponse):
         finally:
             self.follower.close()
             self._viewers.remove(self)
-            if self._left is not None:
-                self._left()
+            if self._watchers is not None:
+                self._watchers.left()
             if self._cut is None:
                 watcher.cancel()
             if self.on_end is not None:

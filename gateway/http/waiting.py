@@ -12,18 +12,18 @@ from gateway.errors import CursorExpired, GatewayError
 from gateway.execution import outcomes
 from gateway.http.engine import Engine
 from gateway.http.responses import JSON
-from gateway.run.records import RunKey
+from gateway.run.records import RunKey, RunRecord
 from gateway.stores.base import Follower
 from gateway.wire.codec import decode
 
 __all__ = ["output_of", "wait_until_over"]
 
 
-async def output_of(engine: Engine, request: Request, key: RunKey) -> Response:
+async def output_of(engine: Engine, request: Request, started: RunRecord) -> Response:
     """Waits for the end of a run and answers its `ToolOutput`; the waiting caller counts as a viewer."""
-    live = engine.supervisor.live(key)
-    if live is not None:
-        live.viewer_joined()
+    key, watchers = started.key, engine.supervisor.watchers(started)
+    if watchers is not None:
+        watchers.joined()
     follower = await _end_of(engine, key)
     watcher = asyncio.create_task(_leave(request, follower), name="json watcher")
     try:
@@ -32,8 +32,8 @@ async def output_of(engine: Engine, request: Request, key: RunKey) -> Response:
             raise ClientDisconnect
     finally:
         watcher.cancel()
-        if live is not None:
-            live.viewer_left()
+        if watchers is not None:
+            watchers.left()
     record = await engine.store.get(key)
     if record is not None and record.outcome is not None and record.status == "interrupted":
         asked = record.outcome["interrupts"]

@@ -71,7 +71,8 @@ class CallRecord:
 class RunRecord:
     """One run. `status` is a state of `run.state`; `result` is the JSON of a `/tools` run's output, `messages`
     that of the history which an agent's request brought. `background`: a call that was detached goes on in it.
-    `opened`: what its stream has open, as whoever takes it over must close it."""
+    `opened`: what its stream has open, as whoever takes it over must close it. `ends_unwatched`: it is to end when its
+    last viewer has left."""
 
     key: RunKey
     thread_id: str
@@ -91,6 +92,7 @@ class RunRecord:
     stop_requested: str | None = None
     background: bool = False
     opened: tuple[Open, ...] = ()
+    ends_unwatched: bool = False
 
     @property
     def over(self) -> bool:

@@ -41,6 +41,7 @@ __all__ = [
     "StopRequest",
     "Store",
     "Ticket",
+    "ViewersChanged",
     "Visibility",
 ]
 
@@ -92,8 +93,14 @@ class QuestionChanged(NamedTuple):
     interrupt_id: str
 
 
+class ViewersChanged(NamedTuple):
+    """Another worker has viewers of this run now, or none any more."""
+
+    key: RunKey
+
+
 # What a worker hears about its runs.
-Message = StopRequest | QuestionChanged
+Message = StopRequest | QuestionChanged | ViewersChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +220,13 @@ class Store(Protocol):
 
         `orphaned`: also None unless the run is an orphan at this very moment.
         """
+
+    # viewers at other workers
+    async def set_watching(self, key: RunKey, worker: str, watching: bool) -> None:
+        """Whether this worker has viewers of the run, which is another one's; that one gets a message."""
+
+    async def watched(self, key: RunKey) -> bool | None:
+        """Whether a living worker has said that it has viewers of the run; None: nobody ever has."""
 
     # questions
     async def ask(self, lease: Lease, question: Question) -> None:

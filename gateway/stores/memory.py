@@ -18,7 +18,7 @@ from gateway.errors import Conflict, Fenced, NotFound, StoreError, Unavailable
 from gateway.run.log import BLOCK_BYTES
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
-from gateway.stores.base import Bounds, Created, Lease, Message, Page, QuestionChanged, StopRequest
+from gateway.stores.base import Bounds, Created, Lease, Message, Page, QuestionChanged, StopRequest, ViewersChanged
 from gateway.stores.feed import Feed, FeedFollower
 from gateway.stores.memory_state import MemoryState
 
@@ -28,7 +28,7 @@ __all__ = ["MemoryStore"]
 class Entry:
     """One run: its record, its log, and who may append."""
 
-    __slots__ = ("counted", "epoch", "feed", "fingerprint", "on_trim", "record", "stops", "worker")
+    __slots__ = ("counted", "epoch", "feed", "fingerprint", "on_trim", "record", "stops", "watching", "worker")
 
     def __init__(self, record: RunRecord, fingerprint: bytes, worker: str) -> None:
         self.record = record
@@ -39,6 +39,7 @@ class Entry:
         self.counted = self.weight
         self.stops: list[StopRequest] = []
         self.on_trim: Callable[[], None] | None = None
+        self.watching: dict[str, bool] = {}
 
     @property
     def weight(self) -> int:
@@ -205,8 +206,7 @@ class MemoryStore(MemoryState):
             entry.stops.append(request)
             if request.call_id is None and entry.record.stop_requested is None:
                 entry.record = replace(entry.record, stop_requested=request.reason)
-            if queue := self._subscribers.get(entry.worker):
-                queue.put_nowait(request)
+            self._tell(entry, request)
         return entry.current()
 
     async def stop_requests(self, key: RunKey) -> list[StopRequest]:
@@ -220,8 +220,12 @@ class MemoryStore(MemoryState):
 
     def changed(self, key: RunKey, interrupt_id: str) -> None:
         entry = self._runs.get(key)
-        if entry is not None and (queue := self._subscribers.get(entry.worker)):
-            queue.put_nowait(QuestionChanged(key, interrupt_id))
+        if entry is not None:
+            self._tell(entry, QuestionChanged(key, interrupt_id))
+
+    def _tell(self, entry: Entry, message: Message) -> None:
+        if queue := self._subscribers.get(entry.worker):
+            queue.put_nowait(message)
 
     async def cancel_interrupted(self, key: RunKey) -> RunRecord | None:
         entry = self._runs.get(key)
@@ -255,6 +259,16 @@ class MemoryStore(MemoryState):
         entry.epoch += 1
         entry.worker = worker
         return Lease(key, worker, entry.epoch)
+
+    async def set_watching(self, key: RunKey, worker: str, watching: bool) -> None:
+        entry = self._runs.get(key)
+        if entry is not None and not entry.record.over:
+            entry.watching[worker] = watching
+            self._tell(entry, ViewersChanged(key))
+
+    async def watched(self, key: RunKey) -> bool | None:
+        entry = self._runs.get(key)
+        return any(entry.watching.values()) if entry is not None and entry.watching else None
 
     # -- retention --
 

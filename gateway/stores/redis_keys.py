@@ -27,14 +27,15 @@ def _digest(*parts: str | None) -> str:
 
 
 class RunKeys(NamedTuple):
-    """The keys of one run: a hash, the stream of its events, the list of its Stop requests, the hash of questions, and
-    where the stream is put aside for a moment."""
+    """The keys of one run: a hash, the stream of its events, the list of its Stop requests, the hash of questions,
+    where the stream is put aside for a moment, and the hash of workers that have viewers of it."""
 
     run: bytes
     log: bytes
     stops: bytes
     questions: bytes
     aside: bytes
+    watching: bytes
 
 
 class Keys:

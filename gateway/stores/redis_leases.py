@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from gateway.run.records import RunKey
 from gateway.settings import Settings
-from gateway.stores.base import Lease
+from gateway.stores.base import Lease, Message, ViewersChanged
 from gateway.stores.redis_keys import Keys, raw
 from gateway.stores.redis_line import Line
-from gateway.stores.redis_scripts import DROP_WORKER, LIVES, RENEW, TAKE_OVER, Command
+from gateway.stores.redis_scripts import DROP_WORKER, LIVES, RENEW, TAKE_OVER, WATCH, Command
 from gateway.stores.redis_state import nonce
 from gateway.stores.redis_sync import Renewer
 from gateway.stores.values import dump, load
@@ -52,6 +52,10 @@ class RedisLeases(ABC):
 
     def _superseded(self, worker: str, key: RunKey) -> None:
         """Tells a worker that it holds this run no more."""
+        raise NotImplementedError
+
+    def _notify(self, worker: str, message: Message) -> None:
+        """Tells a worker."""
         raise NotImplementedError
 
     async def renew(self, worker: str) -> None:
@@ -105,6 +109,19 @@ class RedisLeases(ABC):
         lease = Lease(key, worker, epoch)
         self._granted(lease, last)
         return lease
+
+    async def set_watching(self, key: RunKey, worker: str, watching: bool) -> None:
+        keys = self._keys.run(key)
+        told = await self._line.ask(WATCH([keys.run, keys.watching], self._now(), raw(worker), int(watching)))
+        if told is not None:
+            self._notify(_text(told), ViewersChanged(key))
+
+    async def watched(self, key: RunKey) -> bool | None:
+        said = await self._line.ask(("HGETALL", self._keys.run(key).watching))
+        if not said:
+            return None
+        watching = {_text(worker) for worker, there in zip(said[::2], said[1::2], strict=True) if there == b"1"}
+        return bool(watching) and not watching.isdisjoint((await self._lives())[0])
 
     def _renewal(self, worker: str) -> Command:
         return RENEW([self._keys.workers], self._now(), raw(worker), str(self._settings.lease_seconds))

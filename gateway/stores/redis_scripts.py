@@ -32,6 +32,7 @@ __all__ = [
     "TAKE_OVER",
     "UNGUARD",
     "UNINDEX",
+    "WATCH",
     "Argument",
     "Command",
     "Script",
@@ -259,6 +260,17 @@ if ARGV[4] and (worker ~= ARGV[4] or epoch ~= ARGV[5]) then return false end
 epoch = string.format('%d', tonumber(epoch) + 1)
 redis.call('HSET', KEYS[1], 'epoch', epoch, 'worker', ARGV[2], 'token', ARGV[3], 'rev', '0')
 return {epoch, last, worker}
+"""
+)
+
+# KEYS: the run's hash and the workers that watch it. ARGV: now, worker, whether it has viewers. Answers the run's own
+# worker, or nothing.
+WATCH = Script(
+    """
+local worker, over = get('worker', 'over')
+if not worker or over then return false end
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+return worker
 """
 )
 

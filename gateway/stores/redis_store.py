@@ -19,7 +19,7 @@ from gateway.errors import Conflict, StoreError
 from gateway.run.records import RunKey, RunRecord
 from gateway.settings import Settings
 from gateway.stores.ahead import Ahead, Piece
-from gateway.stores.base import Bounds, Created, Lease, Message, Page, QuestionChanged, StopRequest
+from gateway.stores.base import Bounds, Created, Lease, Message, Page, QuestionChanged, StopRequest, ViewersChanged
 from gateway.stores.redis_client import AuthenticationError, check_server, make_pool
 from gateway.stores.redis_commit import Committer
 from gateway.stores.redis_follower import RedisFollower
@@ -44,6 +44,9 @@ LARGE = 16 * 1024  # bytes whose delivery is worth to be done beside the next ro
 MESSAGES = 1_000  # that wait for one worker, at most
 MESSAGE_SECONDS = 60  # a message only saves time: the run itself says whether it is to stop
 LAST_SECONDS = 1.0  # what is still to be stored when the store is closed has so long
+
+
+KINDS: dict[type[Message], str] = {StopRequest: "stop", QuestionChanged: "question", ViewersChanged: "viewers"}
 
 
 class RedisStore(RedisState, RedisLeases):
@@ -225,7 +228,7 @@ class RedisStore(RedisState, RedisLeases):
         if letters is not None:
             letters.queue.put_nowait(message)
         else:
-            self._send(worker, "stop" if isinstance(message, StopRequest) else "question", dump(message))
+            self._send(worker, KINDS[type(message)], dump(message))
 
     def _superseded(self, worker: str, key: RunKey) -> None:
         if worker in self._tail.letters:
@@ -238,12 +241,13 @@ class RedisStore(RedisState, RedisLeases):
         self._line.tell(("XADD", name, "MAXLEN", "~", MESSAGES, "*", kind, body), ("EXPIRE", name, MESSAGE_SECONDS))
 
     def _hear(self, worker: str, fields: list[bytes]) -> None:
-        kind, body = fields[0], fields[1].decode()
-        if kind == b"superseded":
+        kind, body = fields[0].decode(), fields[1].decode()
+        if kind == "superseded":
             self._watch.poke()
-        else:
-            message = load(StopRequest, body) if kind == b"stop" else load(QuestionChanged, body)
-            self._tail.letters[worker].queue.put_nowait(message)
+            return
+        for message, name in KINDS.items():
+            if name == kind:
+                self._tail.letters[worker].queue.put_nowait(load(message, body))
 
     # -- what becomes of this process's runs (`redis_writer.Ward`) --
 

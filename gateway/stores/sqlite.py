@@ -32,6 +32,7 @@ from gateway.stores.base import (
     QuestionChanged,
     StopRequest,
     Ticket,
+    ViewersChanged,
     Visibility,
 )
 from gateway.stores.sqlite_feed import Feeds, FileFollower
@@ -225,6 +226,15 @@ class SqliteStore:
         if call.result is not None:
             self._leases.abandon(db, call.result[0])
 
+    # -- viewers at other workers --
+
+    async def set_watching(self, key: RunKey, worker: str, watching: bool) -> None:
+        told = await self._write(lambda db: self._leases.set_watching(db, key, worker, watching, self._subscribers))
+        self._tell(told, ViewersChanged(key))
+
+    async def watched(self, key: RunKey) -> bool | None:
+        return await self._read(partial(self._leases.watched, key=key))
+
     # -- questions --
 
     async def ask(self, lease: Lease, question: Question) -> None:
@@ -321,5 +331,7 @@ class SqliteStore:
                 self._tell(worker, load(StopRequest, body))
             elif kind == "question":
                 self._tell(worker, load(QuestionChanged, body))
+            elif kind == "viewers":
+                self._tell(worker, load(ViewersChanged, body))
             else:
                 self._feeds.fence(load(Lease, body))

@@ -44,6 +44,9 @@ CREATE TABLE messages (
     kind TEXT NOT NULL, body TEXT NOT NULL
 );
 CREATE INDEX messages_by_worker ON messages (worker);
+CREATE TABLE watching (
+    run INTEGER NOT NULL, worker TEXT NOT NULL, watching INTEGER NOT NULL, PRIMARY KEY (run, worker)
+) WITHOUT ROWID;
 CREATE TABLE workers (worker TEXT PRIMARY KEY, renewed_at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE questions (
     question INTEGER PRIMARY KEY, run INTEGER NOT NULL, interrupt_id TEXT NOT NULL, body TEXT NOT NULL,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Container
 
 from gateway.run.records import RunKey
 from gateway.stores import sqlite_log as log
-from gateway.stores.base import Lease
+from gateway.stores.base import Lease, ViewersChanged
 from gateway.stores.sqlite_log import Held
 from gateway.stores.sqlite_runs import RunTable
 from gateway.stores.values import dump
@@ -56,6 +57,25 @@ class LeaseTable:
         """Makes an orphan of a run whose lease nobody has."""
         query = "UPDATE runs SET worker = ? WHERE run_id = ? AND owner IS ? AND epoch = ?"
         db.execute(query, (NOBODY, lease.key.run_id, lease.key.owner, lease.epoch))
+
+    def set_watching(
+        self, db: sqlite3.Connection, key: RunKey, worker: str, watching: bool, here: Container[str]
+    ) -> str | None:
+        """The worker of the run, which is told; one that is `here` without the file."""
+        found = self._runs.find(db, key)
+        if found is None or found.over:
+            return None
+        db.execute("INSERT OR REPLACE INTO watching VALUES (?, ?, ?)", (found.run, worker, watching))
+        if found.worker not in here:
+            self._runs.tell(db, found.worker, "viewers", dump(ViewersChanged(key)))
+        return found.worker
+
+    def watched(self, db: sqlite3.Connection, key: RunKey) -> bool | None:
+        query = """
+            SELECT max(watching AND worker IN (SELECT worker FROM workers WHERE renewed_at > ?)) FROM watching
+            WHERE run = (SELECT run FROM runs WHERE run_id = ? AND owner IS ?)"""
+        (watched,) = db.execute(query, (self._horizon, key.run_id, key.owner)).fetchone()
+        return None if watched is None else bool(watched)
 
     @property
     def _horizon(self) -> float:

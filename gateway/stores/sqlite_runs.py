@@ -203,7 +203,7 @@ class RunTable:
     def forget(self, db: sqlite3.Connection, run: int, key: RunKey) -> None:
         """Drops a run and what belongs to it."""
         db.execute("DELETE FROM tickets WHERE run_id = ? AND owner IS ?", (key.run_id, key.owner))
-        for table in ("blocks", "bodies", "stops", "questions", "asked", "runs"):
+        for table in ("blocks", "bodies", "stops", "watching", "questions", "asked", "runs"):
             db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))  # noqa: S608 - the names above
 
     def _set_aside(self, db: sqlite3.Connection, key: RunKey) -> None:

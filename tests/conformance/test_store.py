@@ -16,7 +16,16 @@ from gateway.errors import Conflict, CursorExpired, Fenced, NotFound, StoreError
 from gateway.run.questions import Answer, Claim, Note, Question
 from gateway.run.records import CallRecord, RunKey
 from gateway.settings import Settings
-from gateway.stores.base import Follower, QuestionChanged, RunWriter, StopRequest, Store, Ticket, Visibility
+from gateway.stores.base import (
+    Follower,
+    QuestionChanged,
+    RunWriter,
+    StopRequest,
+    Store,
+    Ticket,
+    ViewersChanged,
+    Visibility,
+)
 from tests.conformance.stores import (
     LONG,
     STORES,
@@ -489,6 +498,50 @@ async def test_a_stop_survives_the_saves_of_the_worker_that_has_not_heard_of_it(
     found = await store.get(KEY)
     assert found is not None
     assert found.stop_requested == "user"
+
+
+# -- viewers at other workers --
+
+
+async def test_viewers_at_other_workers_count_while_they_are_there(store: Store) -> None:
+    assert await store.watched(KEY) is None
+    await store.set_watching(KEY, "worker-2", watching=True)  # of a run that is not there
+    assert await store.watched(KEY) is None
+    await run_of(store)
+    for worker in ("worker-2", "worker-3"):
+        await store.renew(worker)
+        await store.set_watching(KEY, worker, watching=True)
+        assert await store.watched(KEY) is True
+    await store.set_watching(KEY, "worker-2", watching=False)
+    assert await store.watched(KEY) is True
+    await store.set_watching(KEY, "worker-3", watching=False)
+    assert await store.watched(KEY) is False
+    await finish(store)
+    await store.set_watching(KEY, "worker-3", watching=True)  # of one that is over
+    assert await store.watched(KEY) is not True
+
+
+async def test_viewers_at_a_worker_that_is_dead_are_gone(open_store: OpenStore, clock: Clock) -> None:
+    store = await open_store(lease_seconds=15)
+    if not store.shared:
+        return  # there are no other workers
+    await run_of(store)
+    await store.renew("worker-2")
+    await store.set_watching(KEY, "worker-2", watching=True)
+    clock.now += 14
+    assert await store.watched(KEY) is True
+    clock.now += 2
+    assert await store.watched(KEY) is False
+
+
+async def test_the_worker_of_the_run_hears_of_viewers_at_others(store: Store) -> None:
+    await run_of(store)
+    messages = store.messages("worker-1")
+    hearing = asyncio.ensure_future(anext(messages))
+    await asyncio.sleep(0)
+    await store.set_watching(KEY, "worker-2", watching=True)
+    async with asyncio.timeout(LONG):
+        assert await hearing == ViewersChanged(KEY)
 
 
 # -- questions --

@@ -315,7 +315,7 @@ class World(Ledger):
         follower = self.store.follow(key, cursor)
         viewer = Viewer(key, cursor, self.now(), close=follower.close)
         if live is not None:
-            live.viewer_joined()
+            live.presence.joined()
             self.viewers.append(viewer)
         try:
             async for data in follower:
@@ -324,7 +324,7 @@ class World(Ledger):
             follower.close()
             viewer.left = self.now()
             if live is not None:
-                live.viewer_left()
+                live.presence.left()
 
     # -- Stop --
 

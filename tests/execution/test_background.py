@@ -155,15 +155,15 @@ def test_the_clock_of_the_call_does_not_ring_for_the_job() -> None:
 async def test_the_last_viewer_of_the_run_it_came_from_may_leave() -> None:
     async with desk() as at:
         run = await at.start(detachable(waits), sibling, on_disconnect="cancel", disconnect_grace=0)
-        run.viewer_joined()
+        run.presence.joined()
         await at.saw(run, "begun")
         job = await detach(at, run)
-        run.viewer_left()
+        run.presence.left()
         record, events = await at.finish(run)
         assert (record.status, record.reason) == ("failed", "disconnect")
         assert result_of(events)["status"] == "detached"
-        job.viewer_joined()
-        job.viewer_left()
+        job.presence.joined()
+        job.presence.left()
         assert not job.signal.aborted
         at.stage.open()
         record, _ = await job_of(at, job)

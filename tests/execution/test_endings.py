@@ -634,8 +634,8 @@ async def _nothing(at: Desk, run: LiveRun) -> None:
 
 
 async def _watch_and_leave(at: Desk, run: LiveRun) -> None:
-    run.viewer_joined()
-    run.viewer_left()
+    run.presence.joined()
+    run.presence.left()
 
 
 async def _drain(at: Desk, run: LiveRun) -> None:
@@ -680,11 +680,11 @@ async def test_a_viewer_that_comes_back_in_time_keeps_the_run() -> None:
     async with desk() as at:
         run = await at.start(sleeps, on_disconnect="cancel", disconnect_grace=30)
         await at.saw(run, "started")
-        run.viewer_joined()
-        run.viewer_left()
-        leaving = run._leaving
+        run.presence.joined()
+        run.presence.left()
+        leaving = run.presence._timer
         assert leaving is not None
-        run.viewer_joined()
+        run.presence.joined()
         assert leaving.cancelled()
         await at.stop(run)
         record, _ = await at.finish(run)

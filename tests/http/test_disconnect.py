@@ -129,7 +129,7 @@ async def test_a_waiting_json_caller_is_a_viewer_and_one_that_only_asks_for_the_
         caller = asyncio.create_task(site.client.post("/tools/waits", json=background, headers={**ME, **JSON}))
         live = site.engine.supervisor.live(next(iter(site.engine.supervisor._runs)))
         assert live is not None
-        await quiet(lambda: live._viewers > 0)
+        await quiet(lambda: live.presence.here > 0)
         stream = Reader(await site.open("/runs/r/events", None, ME))
         await stream.until("came")
         stream.stream.leave()

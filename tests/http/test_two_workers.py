@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway import ToolContext, tool
+from gateway.run.records import RunKey
 from tests.execution.running import quiet
 from tests.http.asking import ASYNC, Gates, Reader, agent_body, ask, events_of, waits
 from tests.http.site import LONG, ME, SOMEBODY_ELSE, Site, serving, tasks
@@ -214,6 +215,35 @@ async def test_the_same_request_at_both_workers_is_one_run(pair: Pair) -> None:
     assert pair.gates.executions["same"] == 1
     other = await pair.other.client.post("/tools/waits", json={**body, "timeout": 5}, headers=ME)
     assert (other.status_code, other.json()["error"]["code"]) == (409, "run_conflict")
+
+
+async def test_viewers_at_the_other_worker_count_and_the_last_that_leaves_ends_the_run(pair: Pair) -> None:
+    body = {"runId": "r", "threadId": "t", "toolCallId": "c", "onDisconnect": "cancel", "disconnectGrace": 0.3}
+    here = Reader(await pair.one.open("/tools/waits", body, ME))
+    there = await follow(pair.other)
+    await there.until("came")
+    asked = {**ME, "accept": "application/json"}  # it waits for the one answer, and counts as well
+    waiting = asyncio.create_task(pair.other.client.post("/tools/waits", json=body, headers=asked))
+    key = RunKey("anon:" + ME["x-session-id"], "r")
+    guests, live = pair.other.engine.supervisor._guests.of(key), pair.one.engine.supervisor.live(key)
+    assert live is not None
+    await quiet(lambda: guests._count == 2 and live.presence._elsewhere)
+    for leaves in (here.stream.leave, there.stream.leave):
+        leaves()
+        await asyncio.sleep(0.6)  # twice the grace
+        assert (await pair.other.client.get("/runs/r", headers=ME)).json()["status"] == "running"
+    waiting.cancel()
+    record = (await pair.one.client.get("/runs/r?wait=20", headers=ME)).json()
+    assert (record["status"], record["reason"]) == ("failed", "disconnect")
+
+
+async def test_a_run_that_only_the_other_worker_watches_ends_when_nobody_does(pair: Pair) -> None:
+    await start(pair.one, "waits", onDisconnect="cancel", disconnectGrace=0)
+    there = await follow(pair.other)
+    await there.until("came")
+    there.stream.leave()
+    record = (await pair.one.client.get("/runs/r?wait=20", headers=ME)).json()
+    assert (record["status"], record["reason"]) == ("failed", "disconnect")
 
 
 async def test_tickets_and_the_visibility_of_tools_hold_at_both_workers(pair: Pair) -> None:

@@ -308,10 +308,10 @@ async def test_a_caller_that_leaves_ends_the_run_only_if_it_was_asked_to(accept:
         body = {"runId": "r", "onDisconnect": wish, "disconnectGrace": 0}
         _, writer = await site.connect()
         writer.write(request("/tools/waits", body, {"accept": accept, **ME}))
-        await quiet(lambda: any(run._viewers for run in site.engine.supervisor._runs.values()))
+        await quiet(lambda: any(run.presence.here for run in site.engine.supervisor._runs.values()))
         [run] = site.engine.supervisor._runs.values()
         writer.transport.abort()
-        await quiet(lambda: not run._viewers)
+        await quiet(lambda: not run.presence.here)
         if wish == "continue":
             assert not run.signal.aborted
             stage.go.set()
