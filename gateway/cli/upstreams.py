@@ -17,6 +17,7 @@ from gateway.cli.suggestions import did_you_mean
 from gateway.cli.variables import expanded, missing
 from gateway.upstream.agents import AgentLike, Agents
 from gateway.upstream.mcp_server import MCPServer
+from gateway.upstream.mcp_servers import MCPServers
 
 __all__ = ["AgentEntry", "Entry", "ServerEntry"]
 
@@ -76,7 +77,7 @@ class Entry(ABC):
         if not wrong:
             try:
                 self.check_together(table)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, ImportError) as error:
                 yield f"{self.place()}: {error}"
 
     @abstractmethod
@@ -85,7 +86,7 @@ class Entry(ABC):
 
     @abstractmethod
     def check_together(self, table: Table) -> None:
-        """The same for keys that do not go together, and for the name; each fits alone."""
+        """The same for keys that do not go together, and for the name; each fits alone. `ImportError`: for an extra."""
 
 
 class AgentEntry(Entry):
@@ -149,7 +150,7 @@ class ServerEntry(Entry):
     def check_together(self, table: Table) -> None:
         _check(("url" in table) != ("command" in table), "needs a url or a command, one of them.")
         _check("args" not in table or isinstance(table.get("command"), str), "args belong to a command that is text.")
-        self.server(Path())
+        MCPServers({self.name: self.server(Path())})
 
     def server(self, folder: Path) -> MCPServer:
         """What it describes; a `cwd` is relative to the file's folder."""

@@ -177,6 +177,11 @@ def test_the_tables_take_all_that_their_classes_take() -> None:
             'gateway.toml:4: agents.a.tools[0]: "${no-name}" is no variable: write ${NAME}, and $$ for a dollar sign.\n'
             'gateway.toml:5: agents.a.tools[1]: "${TOKEN" is no variable: write ${NAME}, and $$ for a dollar sign.',
         ),
+        (
+            '[mcp_servers]\n"a b" = "http://x"\n',
+            "gateway.toml:2: mcp_servers.a b: The name of an MCP server has 1 to 64 of A-Z a-z 0-9 _ . -, no __, "
+            "not 'a b'.",
+        ),
         ("[mcp_servers.a]\n", "gateway.toml:1: mcp_servers.a: needs a url or a command, one of them."),
         (
             '[mcp_servers]\na = "files --root /srv"\n',
