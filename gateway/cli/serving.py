@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,13 +51,21 @@ def demo(**flags: Any) -> None:
 @click.option(
     "--agent", "agents", multiple=True, metavar="NAME=URL", help="An AG-UI agent to stand in front of; repeatable."
 )
+@click.option(
+    "--mcp",
+    "servers",
+    multiple=True,
+    metavar="NAME=URL",
+    help="An MCP server whose tools to add, by its URL or the command that starts it; repeatable.",
+)
 @settings_options
-def serve(agents: Sequence[str], app: str | None = None, **flags: Any) -> None:
-    """Serve APP: a Gateway object as `module:name`, or a file, `gateway.toml`; or agents alone."""
-    if app is None and not agents:
+def serve(agents: Sequence[str], servers: Sequence[str], app: str | None = None, **flags: Any) -> None:
+    """Serve APP: a Gateway object as `module:name`, or a file, `gateway.toml`; or agents and MCP servers alone."""
+    if app is None and not agents and not servers:
         raise UsageError("Say what to serve: an APP, or an agent as --agent NAME=URL.")
     gateway = _gateway(app)
-    names = [_add_agent(gateway, given) for given in agents]
+    names = [_add("--agent", given, gateway.agents.add) for given in agents]
+    names += [_add("--mcp", given, gateway.mcp_servers.add) for given in servers]
     settings = _configure(gateway, flags)
     if settings.page is None and is_loopback(settings.host):
         gateway.configure(page=True)
@@ -85,15 +93,15 @@ def _gateway(app: str | None) -> Gateway:
     return GatewayFile(app).gateway() if app.endswith(".toml") else load_gateway(app)
 
 
-def _add_agent(gateway: Gateway, given: str) -> str:
+def _add(flag: str, given: str, add: Callable[[str, str], None]) -> str:
     """Adds what a flag says, and returns its name."""
-    name, separator, url = given.partition("=")
+    name, separator, where = given.partition("=")
     if not separator:
-        raise UsageError(f"--agent {given}: write it as NAME=URL.")
+        raise UsageError(f"{flag} {given}: write it as NAME=URL.")
     try:
-        gateway.agents.add(name, url)
-    except ValueError as error:
-        raise UsageError(f"--agent {name}: {error}") from None
+        add(name, where)
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"{flag} {name}: {error}") from None
     return name
 
 

@@ -76,7 +76,7 @@ class Gateway:
             raise TypeError(f"Gateway has no setting {', '.join(unknown)}.")
         self.tools = Registry(tools)
         self.agents = Agents(agents)
-        self._servers = MCPServers(mcp_servers)
+        self.mcp_servers = MCPServers(mcp_servers)
         self._context = context
         self._middleware = list(middleware)
         self._authenticate = authenticate
@@ -135,7 +135,7 @@ class Gateway:
         async with self._starting:
             if self._engine is None:
                 settings = Settings(**self._options)
-                engine = Engine(settings, self.tools, self._context, self._middleware, self.agents, self._servers)
+                engine = Engine(settings, self.tools, self._context, self._middleware, self.agents, self.mcp_servers)
                 await engine.open()
                 routes = Routes(engine).table()
                 if engine.settings.page:

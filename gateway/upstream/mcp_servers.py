@@ -37,9 +37,17 @@ class MCPServers:
     def __init__(self, servers: Mapping[str, MCPServerLike] | None = None) -> None:
         if not isinstance(servers, Mapping | None):
             raise TypeError(f'mcp_servers is a mapping, {{"name": server}}, not {type(servers).__name__}.')
-        self._servers = {_checked(name): _made(server) for name, server in (servers or {}).items()}
-        if self._servers and find_spec("mcp") is None:
+        self._servers: dict[str, MCPServer] = {}
+        for name, server in (servers or {}).items():
+            self.add(name, server)
+
+    def add(self, name: str, server: MCPServerLike) -> None:
+        """One more, before the gateway starts; `ValueError` also when the name is taken."""
+        if _checked(name) in self._servers:
+            raise ValueError(f"There are two MCP servers named {name!r}.")
+        if find_spec("mcp") is None:
             raise ImportError("mcp_servers needs an extra: pip install 'agui-gateway[mcp]'")
+        self._servers[name] = _made(server)
 
     def all(self) -> Mapping[str, MCPServer]:
         """The servers by name, in the order in which they were given."""

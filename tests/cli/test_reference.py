@@ -36,7 +36,7 @@ def test_the_help_has_every_flag_once_with_its_variable(command: str) -> None:
     result = run_command(command, "--help")
     text = " ".join(result.stdout.split())
     flags = re.findall(r"^  (?:-h, )?(--[a-z-]+)", result.stdout, re.MULTILINE)
-    own = ["--agent"] if command == "serve" else []
+    own = ["--agent", "--mcp"] if command == "serve" else []
     assert flags == [*own, *map(flag_of, FIELDS), "--help"]
     # Long names may be broken at the end of a line.
     assert [name for name in FIELDS if variable_of(name) not in text.replace("- ", "-")] == []
