@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ag_ui.core import RunAgentInput
@@ -34,6 +35,8 @@ __all__ = ["RemotePlayer"]
 
 logger = logging.getLogger("gateway")
 
+# How TanStack AI asks a client to make a call: it wants this answered beside the result among the messages.
+MAKE_CALL = "tanstack:client_tool_execution"
 CLOSING_SECONDS = 1.0  # that a connection may take to close
 
 
@@ -63,9 +66,11 @@ class RemotePlayer:
         for _ in range(run.settings.max_agent_turns):
             offered = await self._offered(run, conversation.frontend_tools)
             relay.mine = mine = on_page.union(tool.name for tool in offered)
+            relay.begin(conversation.held)
             await self._turn(run, relay, conversation.request(offered))
             calls = [_call(run, each, on_page) for each in relay.calls.values() if each.tool_name in mine]
-            played = _without(relay.played(), calls)
+            ended = relay.played()
+            played = _without(ended, calls)
             if played.ending.failure is not None:
                 _refuse(run, calls)
             await self._make(executor, calls, context)
@@ -73,7 +78,7 @@ class RemotePlayer:
             left = [each.call_id for each in relay.calls.values() if each.tool_name in theirs]
             if not calls or left or run.signal.aborted or run.parked or _is_over(played):
                 return played if played.pending or not calls else played._replace(pending=left)
-            conversation.go_on([*relay.events.close(), *map(_result, calls)])
+            conversation.go_on([*relay.events.close(), *map(_result, calls)], _answers(ended, calls))
         message = f"The agent was called {run.settings.max_agent_turns} times, and still wanted more."
         return Played(Ending(failure=("too_many_turns", message)), [])
 
@@ -86,7 +91,6 @@ class RemotePlayer:
 
     async def _turn(self, run: LiveRun, relay: Relay, body: bytes) -> None:
         """One run of the agent, to its end or a Stop, which closes the connection at once."""
-        relay.begin()
         reading = asyncio.create_task(self._read(relay, body), name=f"agent {self._name} {run.key.label}")
         aborted = asyncio.create_task(run.signal.wait())
         try:
@@ -119,10 +123,11 @@ class RemotePlayer:
 
 
 def _call(run: LiveRun, streamed: Streamed, on_page: Iterable[str]) -> Call:
-    """A call that the agent has made; its START, ARGS and END are in the stream already."""
+    """A call that the agent has made: it is in the stream, or at least in the messages, already."""
     name = streamed.tool_name
     arguments, refused = model_arguments(name, "".join(streamed.arguments))
-    return ShownCall(
+    kind = ShownCall if streamed.shown else Call
+    return kind(
         run,
         streamed.call_id,
         name,
@@ -130,6 +135,7 @@ def _call(run: LiveRun, streamed: Streamed, on_page: Iterable[str]) -> Call:
         arguments,
         refused=refused,
         parent_message_id=streamed.parent_message_id,
+        held=not streamed.shown,
     )
 
 
@@ -144,7 +150,25 @@ def _refuse(run: LiveRun, calls: Iterable[Call]) -> None:
 def _without(played: Played, calls: Sequence[Call]) -> Played:
     """What the agent leaves to the frontend, without what is not the frontend's."""
     mine = {call.call_id for call in calls}
-    return played._replace(pending=[call_id for call_id in played.pending if call_id not in mine])
+    asked = tuple(each for each in played.ending.asked if _wants_made(each[1]) not in mine)
+    pending = [call_id for call_id in played.pending if call_id not in mine]
+    return played._replace(ending=replace(played.ending, asked=asked), pending=pending)
+
+
+def _answers(played: Played, calls: Iterable[Call]) -> list[dict[str, Any]]:
+    """The entries of `resume` for the interrupts that wanted these calls made."""
+    outputs = {call.call_id: call.output for call in calls}
+    answers = []
+    for _, interrupt in played.ending.asked:
+        if (output := outputs.get(_wants_made(interrupt) or "")) is not None:
+            payload = output.text if output.structured_content is None else output.structured_content
+            answers.append({"interruptId": interrupt["id"], "status": "resolved", "payload": payload})
+    return answers
+
+
+def _wants_made(interrupt: Mapping[str, Any]) -> str | None:
+    """The call that an interrupt wants its client to make; None for one that asks the person."""
+    return interrupt.get("toolCallId") if interrupt["reason"] == MAKE_CALL else None
 
 
 def _is_over(played: Played) -> bool:

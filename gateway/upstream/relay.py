@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,12 +40,16 @@ Event = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Streamed:
-    """A call that the agent has made in this turn and not answered itself."""
+    """A call that the agent has made in this turn and not answered itself.
+
+    `shown`: its START, ARGS and END are in the stream; else it came in a snapshot of the messages.
+    """
 
     call_id: str
     tool_name: str
     parent_message_id: str | None = None
     arguments: list[str] = field(default_factory=list)
+    shown: bool = True
 
 
 class Relay:
@@ -59,12 +63,17 @@ class Relay:
         self._failure: UpstreamError | None = None
         self._used: list[Any] = []  # tokens, by earlier turns
         self._renamed: dict[str, str] = {}  # ids of calls that were taken, or cannot be one here
+        self._held: Collection[str] = ()
         self.mine: Collection[str] = ()
         self.calls: dict[str, Streamed] = {}
         self.events = Gathered()
 
-    def begin(self) -> None:
-        """A new turn: of what the last one ended in, only what it has used counts."""
+    def begin(self, held: Collection[str]) -> None:
+        """A new turn: of what the last one ended in, only what it has used counts.
+
+        `held` are the calls of the messages that the agent is sent.
+        """
+        self._held = held
         self._used += (self._repair.finished or {}).get("usage") or []
         self._repair.begin()
         self._failure = None
@@ -160,7 +169,11 @@ class Relay:
 
     def _of_call(self, event: dict[str, Any], payload: bytes | None) -> tuple[dict[str, Any], bytes | None]:
         """An event of a call, under the name that the call has here; keeps what is known of the call."""
-        kind, call_id = event["type"], event["toolCallId"]
+        kind = event["type"]
+        if kind == "MESSAGES_SNAPSHOT":
+            self._told(event["messages"])
+            return event, payload
+        call_id = event["toolCallId"]
         if kind == "TOOL_CALL_START" and (name := self._free(call_id)) != call_id:
             self._renamed[call_id] = name
         if (name := self._renamed.get(call_id, call_id)) != call_id:
@@ -170,9 +183,30 @@ class Relay:
             self._known(self.calls[call_id], CallRecord(call_id, event["toolCallName"], open=True))
         elif kind == "TOOL_CALL_ARGS" and call_id in self.calls:
             self.calls[call_id].arguments.append(event["delta"])
-        elif kind == "TOOL_CALL_RESULT" and (call := self.calls.pop(call_id, None)) is not None:
-            self._known(call, CallRecord(call_id, call.tool_name, "completed"))
+        elif kind == "TOOL_CALL_RESULT" and call_id in self.calls:
+            self._answered(call_id)
         return event, payload
+
+    def _told(self, messages: Sequence[Event]) -> None:
+        """Some agents tell of a call, of its arguments or of its result only in a snapshot of the messages."""
+        for message in messages:
+            for told in message.get("toolCalls") or ():
+                if (call := self.calls.get(told["id"])) is not None and not any(call.arguments):
+                    call.arguments = [told["function"]["arguments"]]
+        last = next((message for message in reversed(messages) if message["role"] == "assistant"), {})
+        for told in last.get("toolCalls") or ():
+            call_id, name = told["id"], told["function"]["name"]
+            if call_id not in self._held and call_id not in self.calls and call_id not in self._run.calls:
+                call = Streamed(call_id, name, last["id"], [told["function"]["arguments"]], shown=False)
+                self.calls[call_id] = call
+                self._known(call, CallRecord(call_id, name))
+        answered = {message.get("toolCallId") for message in messages}
+        for call_id in [call_id for call_id in self.calls if call_id in answered]:
+            self._answered(call_id)
+
+    def _answered(self, call_id: str) -> None:
+        call = self.calls.pop(call_id)
+        self._known(call, CallRecord(call_id, call.tool_name, "completed"))
 
     def _known(self, call: Streamed, record: CallRecord) -> None:
         """Puts a call that the gateway is to make into the run's record: if this worker dies, it is answered."""
@@ -229,7 +263,7 @@ class Gathered:
         return self._events
 
 
-_OF_CALLS = frozenset({"TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"})
+_OF_CALLS = frozenset({"MESSAGES_SNAPSHOT", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"})
 # The events that change messages or state; for those that bring a piece of text: what names the text.
 _KEPT: Mapping[str, str | None] = {
     "MESSAGES_SNAPSHOT": None,

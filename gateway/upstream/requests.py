@@ -18,6 +18,8 @@ __all__ = ["Conversation", "forwarded"]
 
 # What only clients hold: an official one does not send it either.
 NOT_SENT = "activity"
+# An official client always sends these, and backends that were made for protocol 0.x refuse a request without them.
+NEEDED: Mapping[str, Any] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
 
 
 def forwarded(agent: RemoteAgent, headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
@@ -34,7 +36,7 @@ class Conversation:
     """The requests of one run: messages and state go on with what the agent and its tools have said so far."""
 
     def __init__(self, given: RunAgentInput) -> None:
-        self._wire: dict[str, Any] = given.model_dump(by_alias=True, mode="json")
+        self._wire: dict[str, Any] = {**NEEDED, **given.model_dump(by_alias=True, mode="json")}
         self._fold: MessageFold | None = None
 
     @property
@@ -42,13 +44,22 @@ class Conversation:
         """The names of the tools that the client brings: theirs win."""
         return frozenset(tool["name"] for tool in self._wire.get("tools") or ())
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The ids of the calls in the messages of the next request."""
+        messages = self._wire["messages"]
+        return frozenset(call["id"] for message in messages for call in message.get("toolCalls") or ())
+
     def request(self, offered: Sequence[Tool]) -> bytes:
         """The next request, in which the agent is offered these tools beside those of the client."""
         tools = [*(self._wire.get("tools") or ()), *map(_described, offered)]
         return encode({**self._wire, "tools": tools})
 
-    def go_on(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """The next request is that of a new run, after these events of the last one and of its tools."""
+    def go_on(self, events: Iterable[Mapping[str, Any]], answers: Sequence[Mapping[str, Any]]) -> None:
+        """The next request is that of a new run, after these events of the last one and of its tools.
+
+        It resumes the last one with these answers to what that has asked.
+        """
         if self._fold is None:
             self._fold = MessageFold()
             self._fold.add(self._wire["messages"])
@@ -63,6 +74,8 @@ class Conversation:
         wire["messages"] = [message for message in self._fold.messages if message["role"] != NOT_SENT]
         wire["parentRunId"], wire["runId"] = wire["runId"], str(uuid.uuid4())
         wire.pop("resume", None)  # those answers have been given
+        if answers:
+            wire["resume"] = list(answers)
 
 
 def _described(tool: Tool) -> dict[str, Any]:

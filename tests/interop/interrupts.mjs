@@ -4,7 +4,7 @@
 //   node interrupts.mjs '{"url": …, "session": …, "threadId": …, "agent"?: …, "add": […messages], "answers": [{KEY: {status, payload?}}, …]}'
 //
 // KEY is the tool's own name for its question (`metadata.key`), the id of the call that waits for an approval, or that
-// of a question that an agent asks itself. The agent is `tools` if none is named.
+// of a question that an agent asks itself; `any` answers what has no other answer. The agent is `tools` if none is named.
 
 import { buildResumeArray, HttpAgent, isInterruptExpired } from "@ag-ui/client";
 
@@ -42,7 +42,7 @@ await run({});
 for (const answers of task.answers) {
   const given = {};
   for (const interrupt of agent.pendingInterrupts) {
-    given[interrupt.id] = answers[interrupt.metadata.key ?? interrupt.toolCallId ?? interrupt.id];
+    given[interrupt.id] = answers[interrupt.metadata?.key ?? interrupt.toolCallId ?? interrupt.id] ?? answers.any;
   }
   await run({ resume: buildResumeArray(agent.pendingInterrupts, given) });
 }

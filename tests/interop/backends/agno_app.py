@@ -84,7 +84,12 @@ async def delete(path: str) -> str:
 
 
 agent = Agent(
-    model=Script(id="script"), tools=[look, delete], db=InMemoryDb(), add_history_to_context=True, telemetry=False
+    model=Script(id="script"),
+    tools=[look, delete],
+    db=InMemoryDb(),
+    add_history_to_context=True,
+    num_history_runs=20,
+    telemetry=False,
 )
 app = FastAPI()
 app.include_router(AGUI(agent=agent).get_router())

@@ -9,6 +9,8 @@ A turn goes by the last thing that the person said:
 - `look`: a call of `look`, the backend's own tool, which tells of itself while it works
 - `both`: the two of them at once
 - `delete`: a call of `delete`, the backend's own, before which the person is asked
+- `remove`: a call of `remove`, the gateway's, before which the person is asked
+- `count and measure`: a call of `count` and one of `measure`, of two gateways
 - `wait`: a word, and then nothing more
 """
 
@@ -26,6 +28,8 @@ CALLS = {
     "look": [("look", {})],
     "both": [("look", {}), ("count", {"to": 2})],
     "delete": [("delete", {"path": "/a"})],
+    "remove": [("remove", {"path": "/a"})],
+    "count and measure": [("count", {"to": 2}), ("measure", {"what": "the room"})],
 }
 
 

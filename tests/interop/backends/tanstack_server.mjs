@@ -13,6 +13,7 @@ const CALLS = {
   "count at once": [["count", { to: 2 }]],
   look: [["look", {}]],
   both: [["look", {}], ["count", { to: 2 }]],
+  remove: [["remove", { path: "/a" }]],
 };
 
 /** What the model says next: pieces of text and calls, or nothing more for ever. */
@@ -88,6 +89,7 @@ const server = createServer(async (incoming, outgoing) => {
   requests.push(seen);
   outgoing.on("finish", () => (seen.ended = "complete"));
   outgoing.on("close", () => (seen.ended ??= "left"));
-  answer(await run(new Request("http://127.0.0.1/agent", { method: "POST", body })));
+  // What is no request for an agent it throws as the answer to that.
+  answer(await run(new Request("http://127.0.0.1/agent", { method: "POST", body })).catch((refusal) => refusal));
 });
 server.listen(0, "127.0.0.1", () => console.log(`http://127.0.0.1:${server.address().port}`));
