@@ -10,7 +10,7 @@ from importlib import import_module
 from harness.measure import save, show
 from harness.servers import SERVERS
 
-ROWS = ("burst", "sizes", "emit", "stop", "fanout", "idle", "replay", "stalled", "startup", "stores")
+ROWS = ("burst", "sizes", "emit", "stop", "fanout", "idle", "replay", "stalled", "startup", "stores", "proxy")
 
 
 def main() -> None:

@@ -118,29 +118,35 @@ class Server:
                 continue
 
 
-def gateway(*flags: str, app: str = "tools:gateway") -> Server:
+def gateway(*flags: str, app: str = "tools:gateway", env: Mapping[str, str] | None = None) -> Server:
     """`agui-gateway serve` as it comes, but for the port and what `flags` say."""
-    return command_line("serve", app, *flags)
+    return command_line("serve", app, *flags, env=env)
 
 
 def demo() -> Server:
     return command_line("demo")
 
 
-def command_line(*words: str) -> Server:
+def command_line(*words: str, env: Mapping[str, str] | None = None) -> Server:
     port = free_port()
-    env = {"PYTHONPATH": TREE} if TREE else None
-    return Server([str(BIN / "agui-gateway"), *words, "--port", str(port)], port, env)
+    tree = {"PYTHONPATH": TREE} if TREE else {}
+    return Server([str(BIN / "agui-gateway"), *words, "--port", str(port)], port, {**tree, **(env or {})})
 
 
-def peers() -> Server:
+def peers(env: Mapping[str, str] | None = None) -> Server:
     """The peers under uvicorn with the fastest parts it has."""
     port = free_port()
     parts = ["--loop", "uvloop", "--http", "httptools", "--backlog", "4096"]
     quiet = ["--log-level", "warning", "--no-access-log"]
-    return Server([sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), *parts, *quiet], port)
+    return Server([sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), *parts, *quiet], port, env)
 
 
 def bare() -> Server:
     port = free_port()
     return Server([sys.executable, "bare.py", str(port)], port)
+
+
+def agent(n: int, rate: float) -> Server:
+    """An AG-UI agent that costs next to nothing."""
+    port = free_port()
+    return Server([sys.executable, "agent.py", str(port), str(n), str(rate)], port)

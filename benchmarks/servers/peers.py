@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
-from ag_ui.core import CustomEvent
+import httpx
+from ag_ui.core import CustomEvent, Event
 from ag_ui.encoder import EventEncoder
 from payload import large, rows, timed, value
+from pydantic import TypeAdapter
 from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def number(request: Request, name: str, default: float) -> int:
@@ -101,6 +106,19 @@ async def publish(request: Request) -> Response:
     return JSONResponse({"status": "started"})
 
 
+async def proxy(request: Request) -> Response:
+    """An agent's stream, checked and encoded again by the official models: the proxy that one writes first."""
+    url, body, encoder = os.environ["AGENT_URL"] + request.query_params["path"], await request.body(), EventEncoder()
+
+    async def stream() -> AsyncIterator[str]:
+        async with httpx.AsyncClient(timeout=60) as client, client.stream("POST", url, content=body) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data:"):
+                    yield encoder.encode(EVENT.validate_json(line[5:]))
+
+    return StreamingResponse(stream(), media_type=encoder.get_content_type())
+
+
 async def echo(request: Request) -> Response:
     """A plain POST round trip."""
     return JSONResponse({"size": len(await request.body())})
@@ -113,6 +131,7 @@ app = Starlette(
         Route("/official_bulky", official_bulky, methods=["POST"]),
         Route("/follow", follow),
         Route("/publish", publish, methods=["POST"]),
+        Route("/proxy", proxy, methods=["POST"]),
         Route("/echo", echo, methods=["POST"]),
     ]
 )
