@@ -34,6 +34,9 @@ CLOSES_ITS_MODEL = set(PROGRAMS) - {"langgraph"}
 # What is asked is in their own words; Agno and TanStack AI ask by a call that is left to the frontend.
 ASKS = ["langgraph", "pydantic-ai"]
 
+# TanStack AI with its log in front, whose CUSTOM comes before RUN_STARTED, and as lines of JSON.
+OTHER_WIRES = ["durable", "lines"]
+
 Json = dict[str, Any]
 
 
@@ -46,6 +49,7 @@ def backends() -> Iterator[dict[str, Backend]]:
 @pytest.fixture(scope="module")
 def gateway(serve: Serve, backends: dict[str, Backend], tmp_path_factory: pytest.TempPathFactory) -> Server:
     agents = {name: backend.url for name, backend in backends.items()}
+    agents |= {path: backends["tanstack"].url.replace("/agent", f"/{path}") for path in OTHER_WIRES}
     return serve("serve", str(gateway_file(tmp_path_factory.mktemp("gateway"), "proxied_tools", agents)))
 
 
@@ -179,6 +183,16 @@ def test_the_agent_is_sent_neither_the_session_nor_a_cookie(
     for request in backends[name].requests(conversation.thread_id):
         assert SESSION not in json.dumps(request)
         assert "cookie" not in request["headers"]
+
+
+@pytest.mark.parametrize("wire", OTHER_WIRES)
+def test_tanstacks_other_wires_are_as_good(gateway: Server, wire: str) -> None:
+    said = ["hello", "look", "count"]
+    conversation = Conversation(gateway, wire, said)
+    assert conversation.console == []
+    assert [answer(turn) for turn in conversation.turns.values()] == [TURNS[text] for text in said]
+    assert [turn["outcome"] for turn in conversation.turns.values()] == ["success"] * 3
+    assert ("run.accepted" in kinds(conversation.events("hello"), "run.accepted")) == (wire == "durable")
 
 
 def test_stop_in_the_middle_closes_the_connection_to_the_agent(

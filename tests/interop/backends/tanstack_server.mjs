@@ -1,10 +1,13 @@
-// An agent of TanStack AI: `chat()` behind the route that its documentation gives; `POST /agent`. The model is a script,
-// that of script.py; `delete` is missing. The first line on stdout is the address; `GET /seen` answers as watched.py says.
+// An agent of TanStack AI: `chat()` behind the route that its documentation gives; `POST /agent`, `/durable` with its log,
+// which outlives the caller, or `/lines` as lines of JSON. The model is a script, that of script.py; `delete` is missing.
+// The first line on stdout is the address; `GET /seen` answers as watched.py says.
 
 import { createServer } from "node:http";
 import { Readable } from "node:stream";
 
-import { chat, chatParamsFromRequest, mergeAgentTools, toolDefinition, toServerSentEventsResponse } from "@tanstack/ai";
+import {
+  chat, chatParamsFromRequest, memoryStream, mergeAgentTools, toHttpResponse, toolDefinition, toServerSentEventsResponse,
+} from "@tanstack/ai";
 
 const requests = [];
 const notes = [];
@@ -65,13 +68,14 @@ const look = toolDefinition({ name: "look", description: "Looks around.", inputS
   },
 );
 
-async function run(request) {
+async function run(path, request) {
+  const durability = path === "/durable" ? { adapter: memoryStream(request) } : undefined;
   const { messages, tools, threadId, runId, parentRunId, resume } = await chatParamsFromRequest(request);
   const abortController = new AbortController();
   const stream = chat({
     adapter, messages, threadId, runId, parentRunId, resume, abortController, tools: mergeAgentTools([look], tools),
   });
-  return toServerSentEventsResponse(stream, { abortController });
+  return (path === "/lines" ? toHttpResponse : toServerSentEventsResponse)(stream, { abortController, durability });
 }
 
 const server = createServer(async (incoming, outgoing) => {
@@ -90,6 +94,8 @@ const server = createServer(async (incoming, outgoing) => {
   outgoing.on("finish", () => (seen.ended = "complete"));
   outgoing.on("close", () => (seen.ended ??= "left"));
   // What is no request for an agent it throws as the answer to that.
-  answer(await run(new Request("http://127.0.0.1/agent", { method: "POST", body })).catch((refusal) => refusal));
+  const headers = { "x-run-id": seen.body.runId };
+  const request = new Request("http://127.0.0.1/agent", { method: "POST", body, headers });
+  answer(await run(incoming.url, request).catch((refusal) => refusal));
 });
 server.listen(0, "127.0.0.1", () => console.log(`http://127.0.0.1:${server.address().port}`));
