@@ -107,7 +107,7 @@ class Chunks:
                 raise OrderError(f"{event['type']} of {name!r}, the first one, without {missing[0]}")
             yield from self._close(owner, event)
             first = {key: event[key] for key in shape.first if key in event}
-            yield {"type": shape.start, **about, shape.key: name, **first, **dict(shape.fixed), **more}
+            yield {"type": shape.start, **about, shape.key: name, **first, **more, **dict(shape.fixed)}
             self._lanes[owner] = shape, name
             more = {}
         if event.get("delta"):

@@ -210,7 +210,7 @@ class OrderMachine:
 
     def _own_messages(self, kind: str, event: Mapping[str, Any]) -> None:
         for message in event["messages"]:
-            if (realm := _REALMS_OF_ROLES.get(message.get("role"))) is not None:
+            if (realm := _REALMS_OF_ROLES.get(message["role"])) is not None:
                 owner = message.get(OWNER)
                 self._own(realm, message["id"], owner)
                 for call in message.get("toolCalls") or ():

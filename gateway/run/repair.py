@@ -104,7 +104,6 @@ class Repair:
     def close(self, now: int) -> list[Repaired]:
         """The answer is over: the events that close what is open, innermost first."""
         self._held = self.finished
-        self._chunks = Chunks()
         return self._close_all(now)
 
     def _line(self, payload: bytes) -> bytes:
@@ -137,10 +136,9 @@ class Repair:
         self._running = True
         if self._held is None and self.failed is None:
             return []
-        # Another run of the same stream: what the one before has left open goes with it.
+        closed = self._close_all(now)  # another run of the same stream: what the one before has left open goes with it
         self._held = self.failed = None
-        self._chunks = Chunks()
-        return self._close_all(now)
+        return closed
 
     def _finished(self, event: Event, now: int) -> list[Repaired]:
         if self.failed is not None:
@@ -158,7 +156,9 @@ class Repair:
 
     def _close_all(self, now: int) -> list[Repaired]:
         closers = [{**closer, "timestamp": now} for closer in self._order.closers()]
-        self.counts["order"] += len(closers)
+        self._chunks = Chunks()
+        if closers and self._held is not None:  # only a success must have closed everything itself
+            self.counts["order"] += len(closers)
         return self._placed(closers)
 
     def _placed(self, events: Iterable[Event]) -> list[Repaired]:

@@ -109,7 +109,7 @@ SHAPES: dict[str, Shape] = {
     ),
     "STATE_SNAPSHOT": Shape(**OWNED, snapshot=ANY._replace(needed=True)),
     "STATE_DELTA": Shape(**OWNED, delta=PATCH),
-    "MESSAGES_SNAPSHOT": Shape(**OWNED, messages=MESSAGES),
+    "MESSAGES_SNAPSHOT": Shape(**COMMON, messages=MESSAGES),
     "ACTIVITY_SNAPSHOT": Shape(**MESSAGE, activityType=ID, content=OBJECT._replace(needed=True), replace=BOOL),
     "ACTIVITY_DELTA": Shape(**MESSAGE, activityType=ID, patch=PATCH),
     "RAW": Shape(**OWNED, event=ANY._replace(needed=True), source=TEXT),

@@ -94,7 +94,7 @@ _MESSAGES = {
     "activity": Shape(**_ALL, activityType=ID, content=OBJECT._replace(needed=True)),
     "reasoning": Shape(**_ALL, content=_SAID._replace(needed=True, fill=_empty), encryptedValue=TEXT),
 }
-MESSAGES = Field(LISTS, needed=True, look=each(union("role", _MESSAGES)))
+MESSAGES = Field(LISTS, needed=True, look=each(union("role", _MESSAGES, Shape(id=ID, role=TAG._replace(needed=True)))))
 
 
 # --- patches ---------------------------------------------------------------------------------------------------------
@@ -119,8 +119,19 @@ _OPERATIONS = {
     "move": _TAKE,
     "copy": _TAKE,
 }
+_OPERATION = union("op", _OPERATIONS)
+
+
+def _operation(value: Any, repairs: Repairs) -> Any:
+    fitted = _OPERATION(value, repairs)
+    if fitted is MISSING or fitted.get("op") != "move" or not fitted["path"].startswith(f"{fitted['from']}/"):
+        return fitted
+    repairs.append("type")  # into itself: the official client makes a cycle of it, and dies of that
+    return MISSING
+
+
 #: RFC 6902: one operation that is malformed spoils the patch, for a part of one would be another one.
-PATCH = Field(LISTS, needed=True, look=each(union("op", _OPERATIONS), whole=True))
+PATCH = Field(LISTS, needed=True, look=each(_operation, whole=True))
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -142,7 +153,7 @@ _RUN_OUTCOMES = {
     "cancelled": Shape(type=TAG),
 }
 #: The official client reads an outcome that it does not know as success, and so does one who asks this.
-RUN_OUTCOME = Field(OBJECTS, look=union("type", _RUN_OUTCOMES, unknown=False))
+RUN_OUTCOME = Field(OBJECTS, look=union("type", _RUN_OUTCOMES, None))
 SUBAGENT_OUTCOME = Field(
     OBJECTS,
     look=union("type", {"success": Shape(type=TAG), "suspended": Shape(type=TAG, interruptIds=_IDS)}),

@@ -55,15 +55,16 @@ class Field(NamedTuple):
     fill: Callable[[Json], Any] | None = None
 
     def fit(self, value: Any, repairs: Repairs) -> Any:
-        if type(value) in self.types:
-            return value if self.look is None else self.look(value, repairs)
-        if value is None:
-            repairs.append("null")
-            return MISSING
-        made = MISSING if self.coerce is None else self.coerce(value)
-        if made is not value:
+        if type(value) not in self.types:
+            if value is None:
+                repairs.append("null")
+                return MISSING
+            made = MISSING if self.coerce is None else self.coerce(value)
+            if made is value:
+                return value
             repairs.append("type")
-        return made
+            value = made
+        return value if self.look is None or value is MISSING else self.look(value, repairs)
 
 
 class Shape:
@@ -114,6 +115,9 @@ class Shape:
         return value if len(repairs) == before else mended
 
 
+ANYTHING = Shape()
+
+
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
@@ -141,17 +145,16 @@ def nested(shape: Shape) -> Look:
     return look
 
 
-def union(tag: str, shapes: Mapping[str, Shape], *, unknown: bool = True) -> Look:
-    """An object whose field `tag` says which of the shapes it has; others pass where `unknown` says so."""
-
+def union(tag: str, shapes: Mapping[str, Shape], rest: Shape | None = ANYTHING) -> Look:
+    """An object whose field `tag` says which of the shapes it has; of another kind, it has that of the `rest`."""
     looks = {name: nested(shape) for name, shape in shapes.items()}
+    otherwise = None if rest is None else nested(rest)
 
     def look(value: Any, repairs: Repairs) -> Any:
         kind = value.get(tag) if type(value) is dict else None
-        if type(kind) is str and (known := looks.get(kind)) is not None:
+        known = looks.get(kind, otherwise) if type(kind) is str else otherwise
+        if known is not None:
             return known(value, repairs)
-        if unknown and type(value) is dict:
-            return value
         repairs.append("type")
         return MISSING
 
