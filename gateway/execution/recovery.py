@@ -22,7 +22,7 @@ from gateway.execution.results import result_fields
 from gateway.run.questions import Note
 from gateway.run.records import CallRecord, RunKey, RunRecord
 from gateway.run.state import RunMachine, State
-from gateway.stores.base import Store
+from gateway.stores.base import Lease, Store
 from gateway.wire import events
 from gateway.wire.codec import decode, encode
 
@@ -81,16 +81,24 @@ async def recover(store: Store, key: RunKey, worker: str, owed: Owed | None = No
     await _leave_note(store, record)
     await _close_questions(store, key)
     notes = await _untold(store, record)
-    now = await store.get(key) or record  # as late as can be: a Stop that was accepted meanwhile counts
-    frames, ended = _end(now, notes, time(), owed[key])
     try:
-        # In one piece: another worker that takes it over from this one finds all of it, or nothing.
-        await store.append(lease, record.last_event_id + 1, frames, ended)
+        ended = await _close(store, lease, record, notes, owed[key])
     except Fenced:
-        del owed[key]
-        return None
+        ended = None
     del owed[key]
     return ended
+
+
+async def _close(store: Store, lease: Lease, record: RunRecord, notes: list[Note], why: str) -> RunRecord:
+    """The end, in one piece: another worker that takes it over from this one finds all of it, or nothing.
+
+    A Stop that is accepted at the last moment counts, so it is begun again then.
+    """
+    while True:
+        now = await store.get(record.key) or record
+        frames, ended = _end(now, notes, time(), why)
+        if await store.close_run(lease, record.last_event_id + 1, frames, ended):
+            return ended
 
 
 async def _leave_note(store: Store, record: RunRecord) -> None:

@@ -181,6 +181,12 @@ class Store(Protocol):
     async def append(
         self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None
     ) -> None: ...
+    async def close_run(self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord) -> bool:
+        """The last frames and the record of a run whose worker has died, all or nothing.
+
+        False, and nothing changes, when a Stop was asked for that the record does not know.
+        """
+
     async def bounds(self, key: RunKey) -> Bounds | None: ...
     async def list_runs(
         self,

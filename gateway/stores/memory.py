@@ -164,6 +164,12 @@ class MemoryStore(MemoryState):
         if record is not None:
             writer.save(record)
 
+    async def close_run(self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord) -> bool:
+        if self._entry(lease.key).record.stop_requested not in (None, record.stop_requested):
+            return False
+        await self.append(lease, first, frames, record)
+        return True
+
     async def bounds(self, key: RunKey) -> Bounds | None:
         entry = self._runs.get(key)
         if entry is None:

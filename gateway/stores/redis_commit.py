@@ -12,10 +12,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol
 
-from gateway.errors import StoreError
+from gateway.errors import Fenced, StoreError
 from gateway.settings import Settings
 from gateway.stores.redis_keys import raw
-from gateway.stores.redis_line import Pump, Request, Wire, whole
+from gateway.stores.redis_line import Line, Pump, Request, Wire, whole
 from gateway.stores.redis_scripts import APPEND, GUARD, UNGUARD, Argument, Command
 from gateway.stores.redis_writer import Entry, RedisWriter, Taken
 
@@ -32,7 +32,7 @@ REVISIONS = count(1)
 
 GONE = "Redis does not have this run any more."
 SUPERSEDED = "Another worker has taken this run over."
-STORED = 1
+STORED, STOPPED = 1, -5
 # What `redis_scripts.APPEND` answers. A gap: what was confirmed is gone, as after a failover.
 REFUSALS = {
     -1: ("store_lost", GONE),
@@ -105,7 +105,18 @@ class Committer(Pump):
         # As text: a script that the server does not know would fail, and what it guards would not.
         return [("MULTI",), whole(guard), *added, whole(UNGUARD(writer.keys, "")), ("EXEC",)]
 
-    def _append(self, writer: RedisWriter, taken: Taken) -> Command:
+    async def close_run(self, line: Line, writer: RedisWriter, taken: Taken) -> bool:
+        """See `Store.close_run`."""
+        (code, *_) = await line.ask(self._append(writer, taken, stops=True))
+        if code == STOPPED:
+            return False
+        if code != STORED:
+            _, message = REFUSALS[code]
+            raise Fenced(message) if message == SUPERSEDED else StoreError(message)
+        return True
+
+    def _append(self, writer: RedisWriter, taken: Taken, *, stops: bool = False) -> Command:
+        """`stops`: not when there is a Stop that the record does not know."""
         settings, record = self._settings, taken.record
         revision, kept, stop, fields = 0, "", "", list[Argument]()
         if record is not None:
@@ -113,7 +124,7 @@ class Committer(Pump):
             stop = record.stop_requested or ""
             kept = str(seconds_kept(settings, record.status)) if record.over else ""
         limits = (settings.max_run_events, settings.max_run_bytes)
-        head = (self._now(), writer.lease.epoch, revision, *limits, kept, raw(stop), len(fields))
+        head = (self._now(), writer.lease.epoch, revision, *limits, kept, raw(stop), int(stops), len(fields))
         entries = [part for first, last, data in taken.entries for part in (first, last, data)]
         return APPEND(writer.keys, *head, *fields, *entries)
 

@@ -87,19 +87,21 @@ return record
 )
 
 # KEYS: all of the run. ARGV: now, epoch, revision of the record (0: none), most events, most bytes, seconds that the
-# run is kept (when the record says that it is over), reason of a Stop, how many fields the record has, these, and then
-# the entries: first, last, frames. Answers {1, last, whether the oldest left}, {-1}: no such run, {-2}: fenced,
-# {-3, last}: a gap, {-4}: it is over.
+# run is kept (when the record says that it is over), reason of a Stop, whether it is refused when there is a Stop that
+# the record does not know, how many fields the record has, these, and then the entries: first, last, frames. Answers
+# {1, last, whether the oldest left}, {-1}: no such run, {-2}: fenced, {-3, last}: a gap, {-4}: it is over, {-5}:
+# refused.
 # An entry's id is `<last>-<last - first>`: a cursor finds the entry that has the next event, however many it has. The
 # end is an entry, too, so that who waits for events hears of it.
 APPEND = Script(
     TRIM
     + """
-local epoch, first, last, bytes, rev, over = get('epoch', 'first', 'last', 'bytes', 'rev', 'over')
+local epoch, first, last, bytes, rev, over, stop = get('epoch', 'first', 'last', 'bytes', 'rev', 'over', 'stop')
 if not epoch then return {-1} end
 if epoch ~= ARGV[2] then return {-2} end
+if ARGV[8] == '1' and stop and stop ~= ARGV[7] and not over then return {-5} end
 first, last, bytes = tonumber(first), tonumber(last), tonumber(bytes)
-local fields = 9 + tonumber(ARGV[8])
+local fields = 10 + tonumber(ARGV[9])
 local at = fields
 while at <= #ARGV and tonumber(ARGV[at + 1]) <= last do at = at + 3 end
 if at <= #ARGV then
@@ -119,7 +121,7 @@ if at <= #ARGV then
     'bytes', string.format('%d', bytes))
 end
 if tonumber(ARGV[3]) > tonumber(rev) then
-  redis.call('HSET', KEYS[1], 'rev', ARGV[3], unpack(ARGV, 9, fields - 1))
+  redis.call('HSET', KEYS[1], 'rev', ARGV[3], unpack(ARGV, 10, fields - 1))
   if ARGV[7] ~= '' then redis.call('HSETNX', KEYS[1], 'stop', ARGV[7]) end
   if ARGV[6] ~= '' then
     if not over then redis.call('XADD', KEYS[2], string.format('%d-0', last + 1), 'e', '1') end

@@ -32,7 +32,7 @@ from gateway.stores.redis_state import NONCE, RedisState, nonce
 from gateway.stores.redis_sync import Renewer
 from gateway.stores.redis_tail import RunFeed, Tail
 from gateway.stores.redis_watch import Watch
-from gateway.stores.redis_writer import Entry, RedisWriter, record_bytes
+from gateway.stores.redis_writer import Entry, Item, RedisWriter, Taken, record_bytes
 from gateway.stores.values import dump, load
 
 __all__ = ["RedisStore"]
@@ -168,6 +168,19 @@ class RedisStore(RedisState, RedisLeases):
         if record is not None:
             writer.save(record)
         await writer.flush()
+
+    async def close_run(self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord) -> bool:
+        writer, taken = self.writer(lease), Taken(first)
+        for frame in frames:
+            taken.add(Item(frame, 1, None))
+        taken.add(Item(b"", 0, record))
+        taken.cut()
+        closed = await self._committer.close_run(self._line, writer, taken)
+        if closed:
+            writer.ended = True
+            self.stored(writer, taken.entries)
+            self.ended(writer)
+        return closed
 
     async def bounds(self, key: RunKey) -> Bounds | None:
         await self._caught_up(key)

@@ -20,7 +20,7 @@ from gateway.stores.values import dump
 if TYPE_CHECKING:
     from gateway.stores.redis_commit import Committer
 
-__all__ = ["Entry", "RedisWriter", "Taken", "record_bytes"]
+__all__ = ["Entry", "Item", "RedisWriter", "Taken", "record_bytes"]
 
 RUN_BYTES = 1024 * 1024  # of one run in one round trip: the others must not wait for long
 

@@ -135,6 +135,9 @@ class SqliteStore:
     async def append(self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord | None = None) -> None:
         await self._write(lambda db: self._runs.append(db, lease, first, frames, record), fences=True)
 
+    async def close_run(self, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord) -> bool:
+        return await self._write(lambda db: self._runs.close(db, lease, first, frames, record), fences=True)
+
     async def bounds(self, key: RunKey) -> Bounds | None:
         return await self._read(partial(self._runs.bounds, key=key))
 

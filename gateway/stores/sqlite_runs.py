@@ -121,6 +121,17 @@ class RunTable:
             self.save(db, held.run, record)
         log.trim(db, held, *self.limits)
 
+    def close(
+        self, db: sqlite3.Connection, lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord
+    ) -> bool:
+        """See `Store.close_run`."""
+        held = self._held_by(db, lease)
+        (stopped,) = db.execute("SELECT stop_requested FROM runs WHERE run = ?", (held.run,)).fetchone()
+        if stopped not in (None, record.stop_requested):
+            return False
+        self.append(db, lease, first, frames, record)
+        return True
+
     def _held_by(self, db: sqlite3.Connection, lease: Lease) -> Held:
         found = log.find_lease(db, lease.key)
         if found is None:

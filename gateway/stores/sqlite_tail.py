@@ -52,18 +52,22 @@ class Tail:
         self._kicks: SimpleQueue[bool] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] | None = None
+        self._closed = False
         self._version = -1
         self._brought: dict[int, int] = {}
         self._heard: dict[str, int] = {}
 
     def kick(self) -> None:
         """Somebody waits for something new."""
+        if self._closed:  # what was read in the last moment
+            return
         if self._ended is None:
             self._ended = self._loop.create_future()
             threading.Thread(target=self._run, args=(self._ended,), name="agui-sqlite-tail", daemon=True).start()
         self._kicks.put(True)
 
     async def close(self) -> None:
+        self._closed = True
         if self._ended is not None:
             self._kicks.put(False)
             await asyncio.shield(self._ended)

@@ -29,6 +29,7 @@ logger = logging.getLogger("gateway")
 
 PAUSE = 0.05  # seconds between two attempts
 LOOK_SECONDS = 1.0  # between two looks whether the file is still the same
+LONG_TRY = 2.0  # seconds: an attempt takes no longer, unless the process stood still
 BATCH_ITEMS = 2_000  # of calls and runs: a batch that nobody has to wait for long
 
 Reports = list[tuple["Stream | Call", Any]]
@@ -94,7 +95,7 @@ class WriterThread:
         self._sweep = sweep
         self._sweep_seconds = sweep_seconds
         self._next_sweep = time.monotonic() + sweep_seconds
-        self._next_look = 0.0
+        self._next_look = self._tried = 0.0
         self._timeout = timeout
         self._report = report
         self._grown = grown
@@ -166,7 +167,7 @@ class WriterThread:
             except Empty:
                 return True
             if wait:
-                now = time.monotonic()
+                now = self._tried = time.monotonic()
             wait = False
             if item is None:
                 self._closing = True
@@ -196,6 +197,7 @@ class WriterThread:
             if self._failing is not None:
                 logger.warning("The store works again")
                 self._failing = None
+            self._tried = time.monotonic()
             streams = [(item, report) for item, report in reports if isinstance(item, Stream)]
             for stream, _ in streams:
                 stream.done()
@@ -264,11 +266,20 @@ class WriterThread:
         self._failing = str(error)
         if not _rolled_back(self._db):
             self._drop()
+        self._excuse(batch)
         horizon = time.monotonic() - self._timeout
         if late := [item for item in batch if item.since <= horizon]:
             self._give_up(batch, late, StoreError(f"The store failed: {error}"))
         if batch:
             time.sleep(min(PAUSE, self._timeout / 10))
+
+    def _excuse(self, batch: dict[Stream | Call, None]) -> None:
+        """A process that stood still has not tried: what waits has as much longer."""
+        now = time.monotonic()
+        tried, self._tried = now - self._tried, now
+        if tried > LONG_TRY:
+            for item in batch:
+                item.since = min(item.since + tried, now)
 
     def _give_up(self, batch: dict[Stream | Call, None], items: list[Stream | Call], error: Exception) -> None:
         self._checked += 1

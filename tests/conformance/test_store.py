@@ -206,6 +206,26 @@ async def test_a_run_that_is_over_or_unknown_cannot_be_taken_over(store: Store) 
     assert await store.take_over(KEY, "worker-2") is None
 
 
+async def test_a_dead_workers_run_is_closed_unless_a_stop_came_that_its_end_does_not_know(store: Store) -> None:
+    old = await run_of(store)
+    await store.append(old, 1, frames(1, 2))
+    new = await store.take_over(KEY, "worker-2")
+    assert new is not None
+    reading = asyncio.create_task(rest(store.follow(KEY, 0)))
+    await store.request_stop(StopRequest(KEY, "user", None, "call-1"))  # of a call: its run's end is what it is
+    await store.request_stop(StopRequest(KEY, "user"))
+    failed = record(status="failed", ended_at=1_700_000_000.0)
+    assert not await store.close_run(new, 3, frames(3, 4), failed)
+    assert await store.bounds(KEY) == (1, 2, False)
+    cancelled = replace(failed, status="cancelled", stop_requested="user")
+    with pytest.raises(Fenced):
+        await store.close_run(old, 3, frames(3, 5), cancelled)
+    assert await store.close_run(new, 3, frames(3, 5), cancelled)
+    assert await store.close_run(new, 3, frames(3, 5), cancelled)  # again changes nothing
+    assert await reading == await rest(store.follow(KEY, 0)) == b"".join(frames(1, 5))
+    assert await store.get(KEY) == replace(cancelled, last_event_id=5)
+
+
 # -- readers are cursors --
 
 

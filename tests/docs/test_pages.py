@@ -133,8 +133,7 @@ def test_the_reference_has_every_path() -> None:
 
 def test_the_reference_has_every_refusal() -> None:
     rows = {(row[0], row[1].strip("`")) for row in HTTP.table("status")}
-    # `store_unavailable` cannot happen to a store in memory.
-    assert rows == published_errors() - {("503", "store_unavailable")}
+    assert rows == published_errors()
 
 
 def test_the_reference_has_every_field_of_a_tool_run() -> None:

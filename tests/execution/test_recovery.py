@@ -190,6 +190,23 @@ async def test_a_stop_while_it_is_being_recovered_counts(monkeypatch: pytest.Mon
         assert record.status == "cancelled"
 
 
+async def test_a_stop_in_the_very_moment_of_its_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world() as now:
+        run = await now.at.start(waits)
+        await now.at.saw(run, "waiting")
+        now.die()
+        close = now.store.close_run
+
+        async def stopped(lease: Lease, first: int, frames: Sequence[bytes], record: RunRecord) -> bool:
+            await now.store.request_stop(StopRequest(lease.key, "user"))
+            return await close(lease, first, frames, record)
+
+        monkeypatch.setattr(now.store, "close_run", stopped)
+        record, events = await now.recovered(run)
+        assert record.status == "cancelled"
+        assert names(events).count("run.stopping") == 1
+
+
 async def test_a_run_that_something_else_was_stopping_fails() -> None:
     async with world() as now:
         run = await started(now, streaming)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from gateway.stores.sqlite_thread import LONG_TRY
 from tests.conformance.stores import LONG, frame, frames, new_run, record, rest
-from tests.stores.sqlite_stores import KEY, opened, rows
+from tests.stores.sqlite_stores import KEY, locked, opened, rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,10 +24,12 @@ ROOT = Path(__file__).parents[2]
 class Child:
     """See `sqlite_child`."""
 
-    def __init__(self, path: Path, *command: str) -> None:
+    def __init__(self, path: Path, *command: str, **settings: float) -> None:
+        variables = {f"AGUI_GATEWAY_{name.upper()}": f"{value:g}" for name, value in settings.items()}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.stores.sqlite_child", str(path), *command],
             cwd=ROOT,
+            env={**os.environ, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -49,6 +55,9 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """As `kill -9`."""
@@ -149,3 +158,16 @@ async def test_the_runs_of_a_killed_process_are_orphans_after_its_lease(path: Pa
     async with opened(path, lease_seconds=0) as store:
         assert await store.orphans() == [KEY]
         assert await store.take_over(KEY, "worker-2", orphaned=True) is not None
+
+
+def test_a_process_that_stood_still_tries_again_before_it_gives_up(path: Path, stack: ExitStack) -> None:
+    child = stack.enter_context(Child(path, "worker-1", "hold", store_timeout=1))
+    assert child.hear() == "holds"
+    with locked(path):
+        child.tell()
+        time.sleep(0.2)  # it tries in vain
+        child.signal(signal.SIGSTOP)
+        time.sleep(LONG_TRY + 1.5)  # longer than it may try
+        child.signal(signal.SIGCONT)
+        time.sleep(0.4)  # and again
+    assert child.hear() == "stored"
