@@ -1,12 +1,13 @@
 """An MCP server in a process of its own: `python -m tests.upstream.mcp_program 2026 http 8123`.
 
-Arguments: the era of the protocol, `2026` (2026-07-28) or `2025` (2025-11-25, with its handshake and sessions); `http`
-with a port, or `stdio`. Says `ready` on stderr.
+Arguments: the era of the protocol, `2026` (2026-07-28) or `2025` (2025-11-25, with its handshake and sessions); then
+`http` with a port, `stdio`, or `stubborn`, which is stdio and does not end with its input, nor by SIGTERM.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -103,26 +104,39 @@ async def die(ctx: Context) -> str:
     return "never"
 
 
+async def tell(ctx: Context) -> None:
+    await ctx.notify_tools_changed()
+    for session in listeners:
+        with contextlib.suppress(Exception):  # it has gone
+            await session.send_tool_list_changed()
+
+
 @server.tool()
 async def grow(ctx: Context) -> str:
     """Has one more tool from now on."""
     server.add_tool(seen, name="grown")
-    await ctx.notify_tools_changed()
-    for session in listeners:
-        await session.send_tool_list_changed()
+    await tell(ctx)
     return "grown"
+
+
+@server.tool()
+async def shrink(ctx: Context) -> str:
+    """Has it no more."""
+    server.remove_tool("grown")
+    await tell(ctx)
+    return "shrunk"
 
 
 @server.tool()
 def environment() -> dict[str, str]:
     """What it knows from outside."""
-    return dict(os.environ)
+    return {**os.environ, "its pid": str(os.getpid())}
 
 
 @server.tool()
-def headers(ctx: Context) -> dict[str, str]:
+def request(ctx: Context) -> dict[str, Any]:
     """What came with the request."""
-    return dict(ctx.headers or {})
+    return {"headers": dict(ctx.headers or {}), "meta": dict(ctx.request_context.meta or {})}
 
 
 async def only_2025(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -150,6 +164,10 @@ def main(era: str, transport: str, port: str = "0") -> None:
         asyncio.run(serve_stdio())
     else:
         server.run("stdio")
+    if transport == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            signal.pause()
 
 
 if __name__ == "__main__":
