@@ -11,11 +11,24 @@ from typing import Any
 
 import httpx
 
+from gateway.demo.agent import HELP
 from gateway.demo.app import create_demo
 from tests.docs.pages import ROOT, page
-from tests.docs.shells import Shell
+from tests.docs.shells import BACKEND_PORT, SECONDS, Shell
+from tests.support.servers import eventually
 
-__all__ = ["CHECKS", "NOT_RUN", "Check", "assert_counted", "events_in", "get", "shown"]
+__all__ = [
+    "CHECKS",
+    "NOT_RUN",
+    "Check",
+    "assert_counted",
+    "backend_is_up",
+    "events_in",
+    "get",
+    "says_hello",
+    "shown",
+    "stands_before",
+]
 
 README = page("README.md")
 AUTHENTICATE = page("docs/how-to/authenticate.md")
@@ -127,6 +140,33 @@ def sells_from_a_file(shell: Shell, _: str) -> None:
     assert get(shell, "/tools", host="other.example.com").json()["error"]["code"] == "bad_host"
 
 
+def backend_is_up(shell: Shell, _: str) -> None:
+    url = f"http://127.0.0.1:{shell.values[BACKEND_PORT]}/"
+
+    def answers() -> bool:
+        try:
+            return httpx.get(url, trust_env=False).status_code == 404
+        except httpx.TransportError:
+            return False
+
+    eventually(answers, within=SECONDS, what=f"a server at {url}")
+
+
+def stands_before(*agents: str) -> Check:
+    """These agents are there, beside the built-in one."""
+
+    def check(shell: Shell, _: str) -> None:
+        assert [item["name"] for item in get(shell, "/agents").json()["items"]] == ["tools", *agents]
+
+    return check
+
+
+def says_hello(_: Shell, output: str) -> None:
+    events = events_in(output)
+    assert "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT") == HELP
+    assert events[-1]["outcome"] == {"type": "success"}
+
+
 def prints_events_as_json_lines(_: Shell, output: str) -> None:
     assert_counted([json.loads(line) for line in output.splitlines()])
 
@@ -221,6 +261,9 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "source .venv/bin/activate"): environment_has_the_commands,
     ("README.md", "agui-gateway serve app:gateway"): count_is_up_with_the_page,
     ("README.md", "curl -N"): prints_the_event_that_is_shown,
+    ("README.md", "uvicorn gateway.demo.agent:agent_app"): backend_is_up,
+    ("README.md", "agui-gateway serve --agent"): stands_before("support"),
+    ("README.md", "curl -N http://127.0.0.1:8000/agents"): says_hello,
     ("docs/how-to/authenticate.md", "agui-gateway serve app:gateway"): only_the_probes_are_open,
     ("docs/how-to/authenticate.md", "curl http://127.0.0.1:8000/tools/whoami"): answers_as_shown,
     ("docs/how-to/authenticate.md", "AGUI_GATEWAY_TOKEN=$ALICE agui-gateway call"): is_alice,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,10 @@ from pathlib import Path
 from tests.support.node import node_environment
 from tests.support.servers import eventually
 
-__all__ = ["Background", "Shell"]
+__all__ = ["BACKEND_PORT", "SECONDS", "Background", "Shell", "free_port"]
 
 ADDRESS = "http://127.0.0.1:8000"  # as the pages have it
+BACKEND_PORT = "9000"  # of a server of the reader's
 SECONDS = 30.0
 _URL = re.compile(r"(http://[\w.]+:[1-9]\d*)")
 
@@ -34,6 +36,12 @@ def environment(**more: str) -> dict[str, str]:
         "NO_PROXY": "127.0.0.1",
         **more,
     }
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 class Background:
@@ -94,10 +102,11 @@ class Shell:
     def __init__(self, folder: Path, files: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.url = ADDRESS
-        self.values = {"RUN_ID": "run-1"}  # what stands for an id on a page, and what it is here
+        # What stands for an id or a port on a page, and what it is here.
+        self.values = {"RUN_ID": "run-1", BACKEND_PORT: str(free_port())}
         self._env = environment()
         for name, text in (files or {}).items():
-            (folder / name).write_text(text, "utf-8")
+            (folder / name).write_text(text.replace(BACKEND_PORT, self.values[BACKEND_PORT]), "utf-8")
 
     def export(self, command: str) -> None:
         """An `export` line: its value holds for all later commands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 from ag_ui.core import EventType, RunAgentInput
 
+from gateway import RemoteAgent, Settings
+from gateway.errors import UpstreamError
 from gateway.execution.agent_context import AgentContext
 from gateway.execution.tools import tool
+from gateway.wire.sse import MAX_MESSAGE_BYTES
 from tests.docs.agent_checks import AGENTS
 from tests.docs.pages import page
 from tests.execution.agents import names, played, told
@@ -28,6 +32,26 @@ def test_the_table_of_the_context_names_what_an_agent_has() -> None:
 def test_the_table_of_events_names_events() -> None:
     kinds = {name for cell in YIELDS for name in re.findall(r"`([A-Z_]+)`", cell)}
     assert kinds <= {kind.value for kind in EventType}
+
+
+def test_the_table_of_options_has_those_of_the_class_with_their_defaults() -> None:
+    rows = {row[0].strip("`"): row[2] for row in PAGE.table("option")}
+    parameters = inspect.signature(RemoteAgent).parameters
+    assert list(rows) == list(parameters)
+    shown = {"": inspect.Parameter.empty, "all": True, "nothing": ""}
+    for name, text in rows.items():
+        default = shown.get(text, int(text) if text.isdigit() else None)
+        assert parameters[name].default == default or (text == "none" and not getattr(RemoteAgent("http://x"), name))
+
+
+def test_the_table_of_codes_has_those_of_remote_agents() -> None:
+    rows = [row[0].strip("`") for row in PAGE.table("code")]
+    assert sorted(rows) == sorted([*UpstreamError._SENTENCES, "upstream_http_<n>"])
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert f"`max_agent_turns` ({Settings.model_fields['max_agent_turns'].default})" in PAGE.text
+    assert f"beyond {MAX_MESSAGE_BYTES // 2**20} MiB" in PAGE.text
 
 
 async def test_what_an_agent_yields_becomes_what_the_table_says() -> None:

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from tests.docs.pages import page
-from tests.docs.shells import Background, environment
-from tests.docs.test_snippets import free_port
+from tests.docs.shells import Background, environment, free_port
 from tests.support.servers import Serve, Server, eventually
 
 OPERATE = page("docs/how-to/operate.md")

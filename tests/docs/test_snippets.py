@@ -10,7 +10,6 @@ import re
 import runpy
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from tests.docs.agent_checks import AGENT_CHECKS
 from tests.docs.checks import CHECKS, NOT_RUN, Check
 from tests.docs.pages import PAGES, ROOT, Page, page
 from tests.docs.person_checks import PERSON_CHECKS, STANDING
-from tests.docs.shells import Background, Shell
+from tests.docs.shells import BACKEND_PORT, Background, Shell, free_port
 from tests.support.browser import Browser
 from tests.support.node import INTEROP, node_environment
 from tests.support.servers import Serve, Server, eventually
@@ -42,6 +41,8 @@ MOUNT = page("docs/how-to/mount.md")
 TUTORIAL = "docs/tutorials/first-streaming-tool.md"
 
 SERVER = re.compile(r"(?:AGUI_GATEWAY_PORT=\d+ )?(?:agui-gateway serve|uvicorn|make demo)\b")
+# Stands for a server of the reader's: it goes on beside the gateway, to the end of the page.
+BACKEND = re.compile(rf"uvicorn .* --port {BACKEND_PORT}\b")
 # Pages that speak of the README's tool.
 OF_COUNT = ("docs/how-to/operate.md", "docs/how-to/command-line.md")
 LANGUAGES = {"", "html", "ini", "js", "json", "nginx", "python", "sh", "toml"}
@@ -63,7 +64,7 @@ OF_FEATURES = {
     "docs/how-to/ask.md": ["app.py", "test_app.py"],
     "docs/how-to/background.md": ["app.py"],
     "docs/how-to/page-tools.md": ["app.py"],
-    "docs/how-to/agents.md": ["app.py"],
+    "docs/how-to/agents.md": ["app.py", "front.py"],
     "docs/how-to/middleware.md": ["guard.py", "limit.py", "timing.py", "redact.py", "stock.py", "app.py"],
     "docs/how-to/session-tools.md": ["app.py"],
     "docs/how-to/adapters.md": ["tools.py", "adapter.py", "free.py", "others.py"],
@@ -115,12 +116,6 @@ def standing(servers: ExitStack, shell: Shell, where: Page, command: str) -> Sta
     return Standing(running, check_of(where, command))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def assert_installed() -> None:
     """`make demo` starts at once. Otherwise it would install into the environment that runs this test."""
     script = "{ pwd; cat requirements/dev.txt pyproject.toml; } | cksum"
@@ -141,7 +136,7 @@ def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
 def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shell: Shell, where: Page) -> None:
     commands = [command for block in where.of("sh") for command in block.commands]
     waits = None
-    with ExitStack() as servers:
+    with ExitStack() as backends, ExitStack() as servers:
         scripts = all(command.startswith("python ") for command in commands)
         if not scripts and not any(map(SERVER.match, commands[:5])):  # one that the page takes for granted
             servers.enter_context(shell.serving("agui-gateway serve app:gateway"))
@@ -154,6 +149,9 @@ def test_the_commands_of_a_page_work_in_the_order_in_which_they_stand_there(shel
             check = check_of(where, command)
             if (found := standing(servers, shell, where, command)) is not None:
                 waits = found
+            elif BACKEND.match(command):
+                backends.enter_context(shell.background(command))
+                check(shell, "")
             elif SERVER.match(command):
                 servers.close()  # one after the other, as on port 8000
                 if "make" in command:
