@@ -14,6 +14,8 @@ from gateway.execution.servers import ServerDown, ServerLost
 
 __all__ = ["Refused", "fault_of", "reason_of"]
 
+NO_PROTOCOL = "The server's answer is not one of the protocol."
+
 # Before anything of a request was sent.
 _UNREACHED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _LOST = (httpx2.TransportError, asyncio.CancelledError, EOFError, OSError, TimeoutError)
@@ -33,13 +35,13 @@ def fault_of(error: BaseException | None, *, opened: bool) -> Exception:
         return ServerDown(reason_of(error))
     for leaf in leaves:
         if isinstance(leaf, MCPError) and leaf.code != types.CONNECTION_CLOSED:
-            return ToolError("failed", leaf.message)
+            return ToolError("failed", NO_PROTOCOL if leaf.code == types.PARSE_ERROR else leaf.message)
         if isinstance(leaf, GatewayError):
             return leaf
     if not leaves or any(isinstance(leaf, (*_LOST, MCPError)) for leaf in leaves):
         return ServerLost(reason_of(error))
     if isinstance(leaves[0], ValidationError):
-        return ToolError("failed", "The server's answer is not one of the protocol.")
+        return ToolError("failed", NO_PROTOCOL)
     return ToolError("failed", reason_of(error))
 
 

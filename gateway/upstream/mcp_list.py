@@ -20,6 +20,7 @@ _HINTS = {
     "idempotent_hint": "idempotent",
     "open_world_hint": "open_world",
 }
+_VALUES = ("array", "boolean", "integer", "null", "number", "string")
 
 
 async def all_tools(session: ClientSession) -> list[types.Tool]:
@@ -47,4 +48,16 @@ def _definition(tool: types.Tool) -> Definition:
     given: Any = tool.annotations
     annotations = {ours: hint for theirs, ours in _HINTS.items() if (hint := getattr(given, theirs, None)) is not None}
     title = tool.title or getattr(given, "title", None)
-    return Definition(tool.name, tool.description or title or "", tool.input_schema, tool.output_schema, annotations)
+    output = None if tool.output_schema is None else _output(tool.output_schema)
+    return Definition(tool.name, tool.description or title or "", tool.input_schema, output, annotations)
+
+
+def _output(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Of the structured content as it is here: an object, or another value as its `result`."""
+    if schema.get("type") == "object":
+        return schema
+    if schema.get("type") not in _VALUES:
+        return None  # it could be either
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    return {**wrapped, "$defs": schema["$defs"]} if "$defs" in schema else wrapped

@@ -74,7 +74,8 @@ class Watch:
     async def _call(self, name: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         try:
             output = await RemoteCall(self._link, name, arguments, ctx).make()
-        except (ServerDown, ServerLost):
+        except (ServerDown, ServerLost) as error:
+            logger.info("MCP server %s has not answered a call: %s", self._name, error)
             self._look(when_up=True)
             raise
         self._look(when_up=False)
