@@ -72,6 +72,10 @@ class Chunks:
         # By owner: an agent and its subagents have one message each that chunks go on with.
         self._lanes: dict[str | None, tuple[Shape, str]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there is a message that chunks may go on with."""
+        return bool(self._lanes)
+
     def feed(self, event: Mapping[str, Any]) -> Iterator[Event]:
         """The event, or the events in its place."""
         if (shape := SHAPES.get(event["type"])) is not None:
@@ -82,8 +86,6 @@ class Chunks:
 
     def before(self, event: Mapping[str, Any]) -> Iterator[Event]:
         """What ends because of an event that is no chunk."""
-        if not self._lanes:
-            return
         kind = event["type"]
         if kind in _OF_THE_RUN:
             for other in list(self._lanes):

@@ -83,8 +83,7 @@ class OrderMachine:
     __slots__ = ("_open", "_owners", "_subagents", "over", "started")
 
     def __init__(self, opened: Iterable[Open] = (), *, started: bool = False) -> None:
-        # Two subagents may have steps of one name; everything else has its name for itself.
-        self._open = {_key(item): item for item in opened}
+        self._open = {_key(*item): item for item in opened}
         self._owners = {(_STARTS[item.start].realm, item.name): item.owner for item in self._open.values()}
         self._subagents: set[str] = set()
         self.started = started
@@ -113,7 +112,8 @@ class OrderMachine:
 
     def holds(self, kind: str, event: Mapping[str, Any]) -> bool:
         """Whether what the event of a bracket opens, goes on with or closes is open."""
-        return _key(_item(_BRACKETS_BY_KIND[kind], event)) in self._open
+        bracket = _BRACKETS_BY_KIND[kind]
+        return _key(bracket.start, event[bracket.key], event.get(OWNER)) in self._open
 
     def knows_subagent(self, name: str) -> bool:
         """Whether a subagent was started in this run, also one that has ended."""
@@ -167,25 +167,27 @@ class OrderMachine:
 
     def _open_one(self, kind: str, event: Mapping[str, Any]) -> None:
         bracket = _STARTS[kind]
-        item = _item(bracket, event)
-        if _key(item) in self._open:
-            raise OrderError(f"{kind} of {item.name!r}, which is open")
+        name, owner = event[bracket.key], event.get(OWNER)
+        key = _key(kind, name, owner)
+        if key in self._open:
+            raise OrderError(f"{kind} of {name!r}, which is open")
         if bracket.key == OWNER:
-            self._subagent(item.name, event)
+            self._subagent(name, event)
+            owner = None
         elif bracket.realm:
             owner = self._agreed(kind, event)
             if kind == CALL_START and self.owner_of_parent(event) not in (NOBODY, owner):
-                raise OrderError(f"{kind} of {item.name!r} in a message of another owner")
-            self._owners[bracket.realm, item.name] = owner
-            item = item._replace(owner=owner)
-        self._open[_key(item)] = item
+                raise OrderError(f"{kind} of {name!r} in a message of another owner")
+            self._owners[bracket.realm, name] = owner
+        self._open[key] = Open(kind, name, owner)
 
     def _go_on(self, kind: str, event: Mapping[str, Any]) -> None:
         bracket = _BRACKETS_BY_KIND[kind]
-        key = _key(_item(bracket, event))
+        name, owner = event[bracket.key], event.get(OWNER)
+        key = _key(bracket.start, name, owner)
         if key not in self._open:
-            raise OrderError(f"{kind} of {key[1]!r}, which is not open")
-        if bracket.realm and OWNER in event:
+            raise OrderError(f"{kind} of {name!r}, which is not open")
+        if owner is not None and bracket.realm:
             self._agreed(kind, event)
         if kind in _ENDS:
             del self._open[key]
@@ -238,11 +240,6 @@ _RULES: Mapping[str, Callable[[OrderMachine, str, Mapping[str, Any]], None]] = {
 }
 
 
-def _item(bracket: Bracket, event: Mapping[str, Any]) -> Open:
-    return Open(bracket.start, event[bracket.key], None if bracket.key == OWNER else event.get(OWNER))
-
-
-def _key(item: Open) -> tuple[str, ...]:
-    if item.start == STEP and item.owner is not None:
-        return item.start, item.name, item.owner
-    return item.start, item.name
+def _key(start: str, name: str, owner: str | None) -> tuple[str, ...]:
+    """Two subagents may have steps of one name; everything else has its name for itself."""
+    return (start, name) if start != STEP or owner is None else (start, name, owner)

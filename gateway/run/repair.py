@@ -25,16 +25,16 @@ Event = dict[str, Any]
 
 #: Every kind of repair, as the metric names it, and what it means.
 REPAIRS: Mapping[str, str] = {
-    "json": "NaN, Infinity, lone surrogates, control characters, bytes that are not UTF-8: not JSON, or nearly",
-    "escaped": "U+0085, U+2028 and U+2029, on which some readers split lines, are escaped",
-    "renamed": "a field in snake_case, or a CUSTOM name that only the gateway may use",
-    "null": "`null` for a field that should have been left out",
-    "type": "a value of a wrong type: converted where that is safe, else left out",
-    "filled": "a field that is needed, and that says itself",
-    "legacy": "`THINKING_*` of protocol 0.x, now `REASONING_*`",
-    "chunk": "a `*_CHUNK`, now START, CONTENT and END",
-    "order": "an event out of order: opened, closed or given to its owner, or only let through",
-    "dropped": "an event, or a part of one, that no client would take",
+    "json": "what was nearly JSON: `NaN` and `Infinity` are `null`, lone surrogates and bytes that are no UTF-8 U+FFFD",
+    "escaped": "U+0085, U+2028 and U+2029, at which some readers end a line, are escaped",
+    "renamed": "a field in `snake_case` has its name, a CUSTOM `tool.requested` or `tool.waiting` is `upstream.…`",
+    "null": "`null` for a field that is optional is left out",
+    "type": "a value of a wrong type is converted where that is safe, else left out; so is a malformed part",
+    "filled": "a field that is needed and goes without saying is there",
+    "legacy": "`THINKING_*` of protocol 0.x is `REASONING_*`",
+    "chunk": "a `*_CHUNK` is START, CONTENT and END",
+    "order": "an event too early, too late or in another's name is let through, or gets what it lacks around it",
+    "dropped": "an event that no client would take, or a payload that is none, is left out",
 }
 _CONTENTS: Mapping[str, tuple[str, str]] = {
     "TEXT_MESSAGE_CONTENT": ("TEXT_MESSAGE_START", "assistant"),
@@ -121,8 +121,9 @@ class Repair:
         if not self._running:
             self.counts["order"] += 1
         if kind not in CHUNKS:
-            before = self._placed(self._chunks.before(event))
-            return [*before, *self._place(event, payload)] if before else self._place(event, payload)
+            if not self._chunks:
+                return self._place(event, payload)
+            return [*self._placed(self._chunks.before(event)), *self._place(event, payload)]
         try:
             parts = list(self._chunks.feed(event))
         except OrderError:
@@ -143,6 +144,8 @@ class Repair:
     def _finished(self, event: Event, now: int) -> list[Repaired]:
         if self.failed is not None:
             return self._drop()
+        if not self._running:
+            self.counts["order"] += 1
         before = self._placed(self._chunks.before(event))
         self._held, self._running = event, False
         self._open_at_end = frozenset(self._order.opened)

@@ -70,25 +70,26 @@ class Field(NamedTuple):
 class Shape:
     """An object with these fields. Those of older backends in Python may be spelled `like_this`."""
 
-    __slots__ = ("_aliases", "_fields", "_looks", "_needs", "_types")
+    __slots__ = ("_aliases", "_deep", "_looks", "_needs", "_types", "fields")
 
     def __init__(self, aliases: Mapping[str, str] | None = None, /, **fields: Field) -> None:
-        self._fields = fields
+        self.fields = fields
         self._types = {name: field.types for name, field in fields.items()}
         self._needs = frozenset(name for name, field in fields.items() if field.needed)
-        self._looks = tuple((name, field.look) for name, field in fields.items() if field.look is not None)
+        self._looks = {name: field.look for name, field in fields.items() if field.look is not None}
+        # What looks into objects and lists shall do it once, for a big one takes its time.
+        self._deep = any(field.look is not None and field.types & {dict, list} for field in fields.values())
         self._aliases = {snake: name for name in fields if (snake := _snake(name)) != name} | dict(aliases or {})
 
     def fit(self, value: Json, repairs: Repairs) -> Json | None:
         """The object, a mended copy, or None when it is malformed beyond repair."""
-        types = self._types
+        if self._deep or not self._needs <= value.keys():
+            return self._mended(value, repairs)
+        types, looks = self._types, self._looks
         for name, item in value.items():
             if type(item) not in types.get(name, NOTHING):
                 return self._mended(value, repairs)
-        if not self._needs <= value.keys():
-            return self._mended(value, repairs)
-        for name, look in self._looks:
-            if name in value and look(value[name], []) is not value[name]:
+            if name in looks and looks[name](item, []) is not item:
                 return self._mended(value, repairs)
         return value
 
@@ -97,16 +98,16 @@ class Shape:
         mended: Json = {}
         for given, item in value.items():
             name = self._aliases.get(given, given)
-            if name not in self._fields or (name != given and name in value):
+            if name not in self.fields or (name != given and name in value):
                 mended[given] = item
                 continue
             if name != given:
                 repairs.append("renamed")
-            item = self._fields[name].fit(item, repairs)
+            item = self.fields[name].fit(item, repairs)
             if item is not MISSING:
                 mended[name] = item
-        missing = [name for name in self._fields if name in self._needs and name not in mended]
-        fills = [self._fields[name].fill for name in missing]
+        missing = [name for name in self.fields if name in self._needs and name not in mended]
+        fills = [self.fields[name].fill for name in missing]
         if None in fills:
             return None
         for name, fill in zip(missing, fills, strict=True):
