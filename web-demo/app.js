@@ -1,6 +1,6 @@
 // The page: connects the tools, the form, the run that is shown and the address.
 
-import { address, ApiError, listAgents, listTools, startCalls, startRun, stopRun, TOOLS_AGENT } from "./api.js";
+import { address, ApiError, listAgents, listTools, startCalls, startRun, stopRun } from "./api.js";
 import { copyFrom } from "./clipboard.js";
 import { runCommand, stopCommand } from "./curl.js";
 import { byId, setText, showProblem } from "./dom.js";
@@ -95,7 +95,7 @@ function recentRuns() {
   if (runs.records.length === 0) return remembered;
   const listed = runs.records.map((record) => ({
     runId: record.runId,
-    tool: record.agent === TOOLS_AGENT ? toolsText(record.toolCalls.map((call) => call.toolName)) : record.agent,
+    tool: agentOf(record.runId)?.name ?? (toolsText(record.toolCalls.map((call) => call.toolName)) || record.agent),
     status: record.status,
     startedAt: Date.parse(record.createdAt),
   }));
@@ -128,8 +128,9 @@ function chooseAgent(agent) {
   show({ run: run?.runId, ticket: run?.ticket, agent: agent.name });
 }
 
-/** The agent behind a run, `undefined` where a tool was run, or nobody knows. */
+/** The agent behind a run, `undefined` where a tool was run, as in the background, or nobody knows. */
 function agentOf(runId) {
+  if (jobs.has(runId)) return undefined;
   const known = [...runs.records, ...rememberedRuns()].find((item) => item.runId === runId);
   return agents.find(({ name }) => name === known?.agent);
 }

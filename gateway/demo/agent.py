@@ -124,8 +124,8 @@ def report(result: str) -> Events:
     try:
         found: Any = json.loads(result)
         imported, rejected = int(found["imported"]), int(found["rejected"])
-    except (ValueError, TypeError, KeyError):  # it was stopped, or it failed: then the text says how
-        return in_order(_delta(stage="not imported"), say(f"That did not work. The tool says: {result}"))
+    except (ValueError, TypeError, KeyError):  # stopped, failed, or moved to the background: the text says it
+        return in_order(_delta(stage="not imported"), say(f"The tool says: {result}"))
     return in_order(
         _delta(stage="imported", imported=imported, rejected=rejected),
         say(f"Done: {imported} orders are in, and {rejected} lines did not fit."),

@@ -134,13 +134,18 @@ async def import_csv(
         ),
     ] = ORDERS,
     delay_ms: Pause = 50,
-) -> dict[str, Any]:
+) -> dict[str, Any] | str:
     """Import the rows of a pasted CSV into a database in memory and describe its columns.
 
     A column whose values are mostly numbers takes numbers only. Emits `import.row {row, line}` for a row that
-    fits and `import.error {line, message}` for one that does not. `ToolError` for text without rows.
+    fits and `import.error {line, message}` for one that does not. `ToolError` for text without rows. You can move it
+    to the background.
     """
     data = await asyncio.to_thread(table.read_table, csv)
+    return await ctx.run_detachable(_import(ctx, data, delay_ms))
+
+
+async def _import(ctx: ToolContext, data: table.Table, delay_ms: int) -> dict[str, Any]:
     rows: list[dict[str, table.Value]] = []
     for done, (line, fields) in enumerate(data.lines, 1):
         ctx.abort_signal.throw_if_aborted()

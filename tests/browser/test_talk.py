@@ -139,8 +139,27 @@ def test_a_call_of_the_agents_is_stopped_alone_and_the_agent_goes_on(browser: Br
     say(page, "import")
     page.click(f"#talk-run {by_id('call-stop')}")
     page.wait_for_status("completed")
-    assert page.evaluate(SAID)[-1] == "That did not work. The tool says: Error [cancelled]: Cancelled by the user."
+    assert page.evaluate(SAID)[-1] == "The tool says: Error [cancelled]: Cancelled by the user."
     assert page.evaluate(STATE)["stage"] == "not imported"
+    assert page.complaints() == []
+
+
+def test_a_call_that_moves_to_the_background_is_told_of_in_a_later_answer(browser: Browser, demo: Server) -> None:
+    page = browser.open(demo.url)
+    page.click(by_id("agent-demo"))
+    say(page, "import")
+    page.click(f"#talk-run {by_id('call-detach')}")
+    page.wait_for_status("completed")
+    assert "moved to the background" in page.evaluate(SAID)[-1]
+
+    page.wait(f"document.querySelector('{by_id('job')}')?.dataset.status === 'completed'")
+    page.click(by_id("job-open"))
+    page.wait(f"document.querySelector('#run-parts {by_id('result')}')")  # it is no part of the conversation
+    page.click(by_id("run-before"))
+    page.wait(f"document.querySelector('#talk-run {by_id('call-job')}')")
+    say(page, "hello")
+    page.wait_for_status("completed")
+    page.wait(f"{SAID}.some((line) => line.startsWith('Background job '))")
     assert page.complaints() == []
 
 
