@@ -16,6 +16,7 @@ import uvicorn
 
 from gateway import Gateway
 from gateway.http.engine import Engine
+from gateway.wire.json_schema import warm_up
 from gateway.wire.sse import Decoder, Message
 from tests.execution.running import quiet
 
@@ -166,6 +167,7 @@ async def serving(
 
     `beside_others`: the tasks of other gateways on this loop come and go, so they are not looked at.
     """
+    await asyncio.to_thread(warm_up)  # a first question, right after the start, would meet the gateway's own
     options = {"stop_grace": 0.3, "drain_timeout": 0, **options}
     gateway = Gateway(tools, agents=agents, context=context, authenticate=authenticate, **options)
     listener = socket.create_server(("127.0.0.1", 0))
