@@ -24,6 +24,7 @@ import pytest
 from gateway import Gateway, ToolContext
 from tests.docs.agent_checks import AGENT_CHECKS
 from tests.docs.checks import CHECKS, NOT_RUN, Check
+from tests.docs.mcp_checks import MCP_CHECKS
 from tests.docs.pages import PAGES, ROOT, Page, page
 from tests.docs.person_checks import PERSON_CHECKS, STANDING
 from tests.docs.shells import BACKEND_PORT, Background, Shell, free_port
@@ -65,6 +66,7 @@ OF_FEATURES = {
     "docs/how-to/background.md": ["app.py"],
     "docs/how-to/page-tools.md": ["app.py"],
     "docs/how-to/agents.md": ["app.py", "front.py"],
+    "docs/how-to/mcp.md": ["notes.py", "app.py"],
     "docs/how-to/middleware.md": ["guard.py", "limit.py", "timing.py", "redact.py", "stock.py", "app.py"],
     "docs/how-to/session-tools.md": ["app.py"],
     "docs/how-to/adapters.md": ["tools.py", "adapter.py", "free.py", "others.py"],
@@ -80,7 +82,7 @@ JAVASCRIPT = {
     "docs/how-to/ask.md": 2,
     "docs/how-to/page-tools.md": 2,
 }
-ALL_CHECKS = {**CHECKS, **PERSON_CHECKS, **AGENT_CHECKS}
+ALL_CHECKS = {**CHECKS, **PERSON_CHECKS, **AGENT_CHECKS, **MCP_CHECKS}
 
 WITH_COMMANDS = [found for found in PAGES if found.of("sh") and found.name != TUTORIAL]
 PYTHON = [block for found in PAGES for block in found.of("python")]
