@@ -106,3 +106,49 @@ def test_garbage_is_cut_anywhere_and_comes_out_the_same(garbage: bytes, places: 
     edges = [0, *sorted(min(place, len(garbage)) for place in places), len(garbage)]
     chunks = [garbage[start:end] for start, end in itertools.pairwise(edges)]
     assert read(content_type, *chunks) == read(content_type, garbage)
+
+
+PIECES = [
+    b'data: {"a":1}\n\n',
+    b'data:{"b":2}\n\n',
+    b"data: {\ndata: }\n\n",
+    b'id: 7\nevent: x\ndata: {"c":3}\n\n',
+    b'data: {"e":5}\r\n\r\n',
+    b'data: {"f":6}\r\r',
+    b'data: {"g":7}\n\r\n',
+    b'data: {"h":"\xe2\x80\xa8"}\n\n',
+    b'{"d":4}\n',
+    b"data: [DONE]\n\n",
+    b"data: \n\n",
+    b"data:\n\n",
+    b": ping\n\n",
+    b"nonsense\n\n",
+    b"retry: 5\n",
+    b"\n\n",
+    b"\n",
+    b"\r",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8), st.lists(st.integers(0, 120), max_size=6))
+def test_the_payloads_are_the_same_however_the_body_is_cut(pieces: list[bytes], cuts: list[int]) -> None:
+    body = b"".join(pieces)
+    bounds = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
+    byte_by_byte = read(STREAM, *(bytes([byte]) for byte in body))
+    assert read(STREAM, *(body[start:end] for start, end in itertools.pairwise(bounds))) == byte_by_byte
+    assert read(STREAM, body) == byte_by_byte
+
+
+@pytest.mark.parametrize(
+    "large", [b"data: " + b"x" * 20 + b"\n\n", b"data: x\ndata: " + b"x" * 20 + b"\n\n", b"x" * 40]
+)
+def test_payloads_before_one_that_is_too_large_are_returned_first(large: bytes) -> None:
+    frames = Frames(STREAM, max_bytes=16)
+    assert frames.feed(b"data: 1\n\ndata: 2\n\n" + large + b"data: 3\n\n") == [b"1", b"2"]
+    with pytest.raises(MessageTooLarge):
+        frames.feed(b"data: 4\n\n")
+
+
+def test_one_that_is_too_large_alone_is_told_at_once() -> None:
+    with pytest.raises(MessageTooLarge):
+        Frames(STREAM, max_bytes=16).feed(b"data: " + b"x" * 20 + b"\n\n")
