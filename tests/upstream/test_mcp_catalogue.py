@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import httpx2
@@ -77,6 +79,14 @@ def test_a_command_is_a_list_or_a_line_and_secrets_are_not_shown() -> None:
 def test_names_that_no_server_can_have_are_refused(servers: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         MCPServers(servers)
+
+
+def test_the_library_is_not_imported_before_a_gateway_with_servers_runs() -> None:
+    script = (
+        "import sys; from gateway import Gateway; Gateway(mcp_servers={'a': 'http://h'}); print('mcp' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 # -- names --

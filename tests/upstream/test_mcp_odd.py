@@ -9,14 +9,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from gateway.upstream import mcp_watch
 from tests.http.asking import JSON
-from tests.http.site import LONG, AnnouncingServer, Site, serving
+from tests.http.people import resolve
+from tests.http.site import LONG, ME, AnnouncingServer, Site, serving
 from tests.upstream.mcp_processes import listed
 
 
@@ -58,8 +61,14 @@ ANSWERS: dict[str, tuple[Callable[[Any], Response], str, str]] = {
         "failed",
         "not empty",
     ),
+    "signs_in": (
+        asks("elicitation/create", mode="url", message="Sign in.", url="https://example.com/", elicitationId="e"),
+        "interrupted",
+        "Sign in.",
+    ),
     "is_too_long": (result(content=[{"type": "text", "text": "x" * 5_000_000}]), "failed", "[too_large]"),
 }
+LISTED = list(ANSWERS)
 
 
 async def odd(request: Request) -> Response:
@@ -70,12 +79,14 @@ async def odd(request: Request) -> Response:
         return result(supportedVersions=["2026-07-28"], capabilities={"tools": {}}, **cached)(request_id)
     if method == "tools/list":
         output = {"type": "array", "items": {"$ref": "#/$defs/one"}, "$defs": {"one": {"type": "integer"}}}
-        tools = [{"name": name, "inputSchema": {"type": "object"}, "outputSchema": output} for name in ANSWERS]
+        tools = [{"name": name, "inputSchema": {"type": "object"}, "outputSchema": output} for name in LISTED]
         # Page by page, each one a tool.
         page = int(message.get("params", {}).get("cursor", 0))
         more = {"nextCursor": str(page + 1)} if page + 1 < len(tools) else {}
         return result(tools=tools[page : page + 1], **more, **cached)(request_id)
     if method == "tools/call":
+        if "inputResponses" in message["params"]:
+            return result(content=[], structuredContent=message["params"]["inputResponses"])(request_id)
         return ANSWERS[message["params"]["name"]][0](request_id)
     return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": {"code": -32601, "message": "no"}}, 404)
 
@@ -91,7 +102,7 @@ async def beside_it() -> AsyncIterator[Site]:
     try:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         async with serving(mcp_servers={"odd": url}, beside_others=True) as site:
-            await listed(site, f"odd__{list(ANSWERS)[-1]}")
+            await listed(site, f"odd__{LISTED[-1]}")
             yield site
     finally:
         server.should_exit = True
@@ -105,7 +116,7 @@ async def test_every_call_ends_as_what_it_was() -> None:
             given = await site.client.post(f"/tools/odd__{name}", json={}, headers=JSON)
             output = given.json()
             assert output["status"] == status, (name, output)
-            told = json.dumps([block.get("text") for block in output["content"]] or output["structuredContent"])
+            told = json.dumps(output.get("interrupts") or output["content"] or output["structuredContent"])
             assert text in told, name
             assert "secret" not in told
 
@@ -118,6 +129,30 @@ async def test_values_that_are_no_objects_are_announced_as_they_come() -> None:
             "required": ["result"],
             "$defs": {"one": {"type": "integer"}},
         }
+
+
+@pytest.mark.parametrize(("status", "action"), [("resolved", "accept"), ("cancelled", "cancel")])
+async def test_a_question_by_an_address_is_told_with_it_and_answered_by_consent(status: str, action: str) -> None:
+    async with beside_it() as site:
+        given = await site.client.post("/tools/odd__signs_in", json={"runId": "r"}, headers={**JSON, **ME})
+        (interrupt,) = given.json()["interrupts"]
+        assert interrupt["message"] == "Sign in.\nhttps://example.com/"
+        assert "responseSchema" not in interrupt
+        body = {"runId": "r2", "resume": [resolve(interrupt, status=status)]}
+        done = await site.client.post("/tools/odd__signs_in", json=body, headers={**JSON, **ME})
+        assert done.json()["structuredContent"] == {"k": {"action": action}}
+
+
+async def test_a_server_that_says_nothing_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_watch, "POLL", 0.05)
+    async with beside_it() as site:
+        monkeypatch.setitem(ANSWERS, "new", (result(content=[]), "completed", ""))
+        LISTED.append("new")
+        try:
+            await listed(site, "odd__new")
+        finally:
+            LISTED.remove("new")
+        await listed(site, "odd__new", gone=True)
 
 
 async def test_many_calls_at_once_are_none_of_each_others_business() -> None:
