@@ -49,12 +49,17 @@ def test_agents_alone_need_no_more_than_their_urls(serve: Serve, agent: str) -> 
         assert client.get("/").headers["content-type"].startswith("text/html")
 
 
-def test_agents_and_servers_of_flags_stand_beside_those_of_a_file(serve: Serve, agent: str, tmp_path: Path) -> None:
+def test_agents_and_servers_of_flags_stand_beside_those_of_a_file(
+    serve: Serve, agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUPPORT_TOKEN", "a-secret-of-the-gateway")
     (tmp_path / "agents_of_file.py").write_text("async def clerk(input, ctx):\n    yield {'type': 'x'}\n", "utf-8")
     text = f"""\
     [agents]
     clerk = {{ module = "agents_of_file:clerk" }}
-    support = "{agent}"
+    [agents.support]
+    url = "{agent}"
+    headers = {{ Authorization = "Bearer ${{SUPPORT_TOKEN}}" }}
     [mcp_servers.files]
     command = "{PROGRAM}"
     tools = ["add"]
@@ -68,6 +73,7 @@ def test_agents_and_servers_of_flags_stand_beside_those_of_a_file(serve: Serve, 
         for tool in ("files__add", "more__add"):
             answer = client.post(f"/tools/{tool}", json=json, headers={"accept": "application/json"})
             assert answer.json()["status"] == "completed", answer.text
+    assert "a-secret-of-the-gateway" not in server.log
     listed = names(server, "/tools")
     assert [name for name in listed if name.startswith("files__")] == ["files__add"]
     assert "more__greet" in listed

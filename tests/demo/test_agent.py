@@ -15,6 +15,7 @@ from gateway.demo import agent
 from gateway.demo.backend import Backend
 from gateway.demo.samples import ALICE
 from tests.support.node import INTEROP, run_node
+from tests.support.servers import Serve
 
 SESSION = "session-of-the-demo"
 
@@ -86,6 +87,24 @@ def test_the_official_client_answers_its_question(backend: Backend, given: Json,
     asked, answered = seen["runs"]
     assert (asked["outcome"], answered["outcome"], answered["rejected"]) == ("interrupt", "success", None)
     assert answered["messages"][-1]["content"] == said
+
+
+def test_behind_the_gateway_the_official_client_gets_the_import_and_the_booking_whole(serve: Serve) -> None:
+    demo = {"url": serve("demo").url, "session": SESSION, "threadId": "t", "agent": "demo"}
+    seen = run_node(INTEROP / "agents.mjs", **demo, turns=[{"runId": "r", "add": [says("import")]}])
+    assert seen["console"] == []
+    (turn,) = seen["turns"]
+    assert (turn["rejected"], turn["outcome"]) == (None, "success")
+    roles = [message["role"] for message in turn["messages"]]
+    assert roles == ["user", "reasoning", "assistant", "assistant", "tool", "assistant"]
+    assert turn["messages"][-1]["content"] == "Done: 21 orders are in, and 3 lines did not fit."
+    assert "import.row" in [event.get("name") for event in turn["events"]]
+
+    given = {"table": {"status": "resolved", "payload": {"people": 3, "time": "18:00"}}}
+    seen = run_node(INTEROP / "interrupts.mjs", **demo, add=[says("book")], answers=[given])
+    assert seen["console"] == []
+    assert [run["outcome"] for run in seen["runs"]] == ["interrupt", "success"]
+    assert seen["runs"][-1]["messages"][-1]["content"] == "I have booked a table for 3 at 18:00."
 
 
 def test_it_calls_the_tool_that_it_is_offered_and_reports_what_that_did(backend: Backend) -> None:
