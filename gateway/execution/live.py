@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -143,6 +143,10 @@ class LiveRun:
     def has_work(self) -> bool:
         """Whether an agent is at work, or a call open or to be started: else Stop has nothing to stop."""
         return self.streaming or any(not call.closed or call.parked for call in self.calls.values())
+
+    def find_call(self, call_id: str) -> Call | None:
+        """A call of the run, or one inside of such a call."""
+        return self.calls.get(call_id) or _find(self.calls.values(), call_id)
 
     @property
     def parked(self) -> list[Call]:
@@ -382,3 +386,11 @@ class LiveRun:
         self.signal.detach()
         self.presence.close()
         self.done.set()
+
+
+def _find(calls: Iterable[Call], call_id: str) -> Call | None:
+    for call in calls:
+        found = call if call.call_id == call_id else _find(call.nested, call_id)
+        if found is not None:
+            return found
+    return None

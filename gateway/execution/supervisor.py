@@ -327,7 +327,7 @@ class Supervisor:
         if request.call_id is None:
             if run.stop(request.reason, request.message):
                 audit.info("run %s stopped: reason=%s tools=%s %s", run.key.label, request.reason, _tools(run), run.who)
-        elif (call := run.calls.get(request.call_id)) is not None and not call.closed:
+        elif (call := run.find_call(request.call_id)) is not None and not call.closed:
             call.signal.abort(request.reason)
         elif call is not None and call.parked and not (run.streaming or run.machine.over):  # an agent would hang
             call.finish(aborted_output(call, request.reason))

@@ -70,7 +70,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def path_id(request: Request, name: str) -> str:
-    """The id of a `run`, `thread` or `call` in the path; one that none can have is as unknown as any other."""
+    """The id of a `run` or `thread` in the path; one that none can have is as unknown as any other."""
     try:
         return valid_id(request.path_params[f"{name}_id"])
     except ValueError:

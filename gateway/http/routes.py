@@ -85,11 +85,11 @@ class Routes:
             Route("/runs/{run_id}/stop", Endpoint(self.stop_run), methods=["POST"]),
             Route("/runs/{run_id}/detach", Endpoint(self.detach_run), methods=["POST"]),
             Route("/runs/{run_id}/input", Endpoint(self.input), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id}/stop", Endpoint(self.stop_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id}/detach", Endpoint(self.detach_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id}/claim", Endpoint(self.claim_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id}/waiting", Endpoint(self.pause_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id}/result", Endpoint(self.answer_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:path}/stop", Endpoint(self.stop_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:path}/detach", Endpoint(self.detach_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:path}/claim", Endpoint(self.claim_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:path}/waiting", Endpoint(self.pause_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:path}/result", Endpoint(self.answer_call), methods=["POST"]),
             Route("/threads/{thread_id}", Endpoint(self.get_thread), methods=["GET"]),
             Route("/threads/{thread_id}/stop", Endpoint(self.stop_thread), methods=["POST"]),
             *openapi_routes(),
@@ -248,13 +248,17 @@ class Routes:
 
     async def stop_call(self, request: Request) -> Response:
         record = await self._engine.find(request, path_id(request, "run"))
-        call = record.call(path_id(request, "call"))
+        call_id = request.path_params["call_id"]
+        call = record.call(call_id) or _call_around(record, call_id)
         if call is None:
             raise unknown("call")
         stop, _ = parse_body(StopInput, await read_body(request, MAX_SMALL_BODY))
         if record.over or (call.ended_at is not None and not self._parks(record, call)):
             return JSON(record.to_wire())
-        stopped = StopRequest(record.key, "user", stop.reason, call.call_id)
+        live = self._engine.supervisor.live(record.key)
+        if live is not None and live.find_call(call_id) is None:  # one inside it, that is over
+            return JSON(record.to_wire())
+        stopped = StopRequest(record.key, "user", stop.reason, call_id)
         record = await self._engine.supervisor.stop(stopped) or record
         return JSON(record.to_wire(), status_code=202)
 
@@ -283,7 +287,7 @@ class Routes:
 
     async def _call_of(self, request: Request) -> tuple[RunRecord, str]:
         record = await self._engine.find(request, path_id(request, "run"))
-        call = record.call(path_id(request, "call"))
+        call = record.call(request.path_params["call_id"])
         if call is None:
             raise unknown("call")
         return record, call.call_id
@@ -330,6 +334,15 @@ class Routes:
         if not await self._engine.is_up():
             return JSON({"status": "store_unavailable"}, status_code=503)
         return JSON({"status": "ready"})
+
+
+def _call_around(record: RunRecord, call_id: str) -> CallRecord | None:
+    """The call of the record that made `<its id>/<n>`, itself or through others: those inside are in no record."""
+    while "/" in call_id:
+        call_id, _, _ = call_id.rpartition("/")
+        if (call := record.call(call_id)) is not None:
+            return call
+    return None
 
 
 def _check_output(given: ResultInput) -> None:

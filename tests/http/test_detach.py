@@ -283,7 +283,7 @@ async def test_what_cannot_be_detached_is_refused_with_its_reason() -> None:
 
         stream = await begun(site, "outer", runId="r3")
         assert await refused(site, run="r3") == not_now("outer"), "its work is a nested call's, which has none to offer"
-        error_of(await post(site, "/runs/r3/tool-calls/c%2F1/detach"), 404, "not_found")
+        error_of(await post(site, "/runs/r3/tool-calls/c%2F1/detach"), 404, "call_not_found")
         gates["go"].set()
         assert result_of(await stream.rest())["status"] == "completed"
 

@@ -57,6 +57,12 @@ async def hidden() -> str:
     return "here"
 
 
+@tool(timeout=0)
+async def nests(ctx: ToolContext) -> list[str]:
+    """Calls another tool twice, one after the other."""
+    return [(await ctx.call_tool("waits", {"name": name})).status for name in ("one", "two")]
+
+
 class Pair(NamedTuple):
     """`one` runs, `other` is asked."""
 
@@ -70,7 +76,7 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     options: dict[str, Any] = {"store": f"sqlite:///{tmp_path}/runs.db"}
     if request.param == "redis":
         options = {"store": shared_redis().url, "redis_prefix": new_prefix()}
-    gates, tools = Gates(), (waits, asks, asks_later, counts, open_till, hidden)
+    gates, tools = Gates(), (waits, nests, asks, asks_later, counts, open_till, hidden)
     options |= {"context": gates, "beside_others": True}
     before = tasks()
     async with serving(*tools, **options) as one, serving(*tools, **options) as other:
@@ -138,6 +144,20 @@ async def test_stop_of_a_run_and_of_a_call_works_from_the_other_worker(pair: Pai
     assert (await pair.other.client.post("/runs/a/stop", headers=ME)).status_code == 200
 
 
+async def test_stop_of_a_call_inside_a_call_works_from_both_workers(pair: Pair) -> None:
+    await start(pair.one, "nests")
+    reader = await follow(pair.other)
+    await reader.until("came")
+    assert (await pair.other.client.post("/runs/r/tool-calls/c/1/stop", headers=ME)).status_code == 202
+    assert (await reader.until("tool.result"))["value"]["toolCallId"] == "c/1"
+    await reader.until("came")
+    for call_id, status in (("c/1", 200), ("c/9", 200), ("other/1", 404), ("c%2F2", 202)):
+        assert (await pair.one.client.post(f"/runs/r/tool-calls/{call_id}/stop", headers=ME)).status_code == status
+    results = [event["value"] for event in await reader.rest() if event.get("name") == "tool.result"]
+    (result,) = [result for result in results if result["toolCallId"] == "c"]
+    assert result["structuredContent"] == {"result": ["cancelled", "cancelled"]}
+
+
 async def test_stop_of_a_thread_reaches_the_runs_of_both_workers(pair: Pair) -> None:
     await start(pair.one, "waits", "r1")
     await start(pair.other, "waits", "r2")
@@ -191,7 +211,8 @@ async def test_a_call_moves_to_the_background_from_the_other_worker(pair: Pair) 
     assert moved.status_code == 202, moved.text
     job = moved.json()["runId"]
     record = (await pair.other.client.get("/runs/r?wait=20", headers=ME)).json()
-    assert record["toolCalls"][0]["detachedRunId"] == job
+    assert record["status"] == "completed", record
+    assert record["toolCalls"][0]["detachedRunId"] == job, record
     pair.gates["half"].set()
     done = (await pair.other.client.get(f"/runs/{job}?wait=20", headers=ME)).json()
     assert (done["status"], done["parentRunId"]) == ("completed", "r")
