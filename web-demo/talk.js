@@ -15,7 +15,8 @@ export class Talk {
     this.messages = [];
     this.run = null; // the one that is shown, if it is of this conversation
     this.busy = false;
-    this.drawn = "";
+    this.drawn = { of: null, count: 0 };
+    this.read = null; // the last run after whose end the messages were read
     this.log = byId("talk-log");
     this.follows = true;
     this.log.addEventListener("scroll", () => {
@@ -64,13 +65,17 @@ export class Talk {
 
   render() {
     const { run } = this;
+    if (run?.over && run !== this.read) {
+      this.read = run;
+      this.#refresh(); // some agents tell what they have said in a snapshot only
+    }
     if (run?.state.threadId && run.state.threadId !== this.threadId) {
       this.#goOn(run.state.threadId); // one that was opened again
       this.#refresh();
     }
     const home = byId(run ? "talk-run" : "run-parts");
     if (byId("calls").parentElement !== home) home.append(byId("calls"));
-    const working = run !== null && !run.over;
+    const working = run !== null && !run.over && run.connection !== "closed"; // closed: it cannot be followed
     byId("talk-send").disabled = working || this.busy;
     byId("talk-stop").hidden = !working;
     byId("talk-stop").disabled = working && (run.stopAsked || run.state.status === "stopping");
@@ -80,10 +85,9 @@ export class Talk {
   }
 
   #draw(messages) {
+    if (this.drawn.of === this.messages && this.drawn.count === messages.length) return;
+    this.drawn = { of: this.messages, count: messages.length };
     const lines = messages.flatMap(linesOf);
-    const picture = JSON.stringify(lines);
-    if (picture === this.drawn) return;
-    this.drawn = picture;
     byId("talk").replaceChildren(...lines.map(({ role, text }) => element("li", { className: `said ${role}` }, text)));
   }
 

@@ -53,6 +53,19 @@ class Speaker:
             self.closed += 1
 
 
+async def snapshot(request: Request) -> Response:
+    """An agent that tells what it says in a snapshot only."""
+    given = await request.json()
+    ids = {"threadId": given["threadId"], "runId": given["runId"]}
+    said = {"id": "m1", "role": "assistant", "content": "Here you are."}
+    frames = [
+        frame("RUN_STARTED", **ids),
+        frame("MESSAGES_SNAPSHOT", messages=[*given["messages"], said]),
+        frame("RUN_FINISHED", **ids),
+    ]
+    return Response("".join(frames), media_type="text/event-stream")
+
+
 def frame(kind: str, **fields: Any) -> str:
     return f"data: {json.dumps({'type': kind, **fields})}\n\n"
 
@@ -65,7 +78,8 @@ def demo(serve: Serve) -> Server:
 @pytest.fixture(scope="module")
 def speaker() -> Iterator[tuple[Speaker, str]]:
     heard = Speaker()
-    with Backend(Starlette(routes=[Route("/", heard.answer, methods=["POST"])])) as backend:
+    routes = [Route("/", heard.answer, methods=["POST"]), Route("/snapshot", snapshot, methods=["POST"])]
+    with Backend(Starlette(routes=routes)) as backend:
         yield heard, backend.url
 
 
@@ -74,7 +88,8 @@ def front(serve: Serve, speaker: tuple[Speaker, str]) -> Server:
     """Nothing but agents, one of which is not there."""
     with Backend(Starlette()) as gone:
         pass
-    return serve("serve", "--agent", f"speaker={speaker[1]}", "--agent", f"gone={gone.url}")
+    agents = {"speaker": speaker[1], "snapshot": f"{speaker[1]}/snapshot", "gone": gone.url}
+    return serve("serve", *(word for name, url in agents.items() for word in ("--agent", f"{name}={url}")))
 
 
 def say(page: Page, text: str) -> str:
@@ -243,6 +258,16 @@ def test_somebody_who_watches_by_a_link_reads_the_answer_and_can_say_nothing(bro
     page.click(STOP_BUTTON)
     second.wait_for_status("cancelled")
     assert page.complaints() == second.complaints() == []
+
+
+def test_what_an_agent_says_in_a_snapshot_is_shown_too(browser: Browser, front: Server) -> None:
+    page = browser.open(front.url)
+    page.click(by_id("agent-snapshot"))
+    say(page, "hello?")
+    page.wait_for_status("completed")
+    page.wait(f"{SAID}.length === 2")
+    assert page.evaluate(SAID) == ["hello?", "Here you are."]
+    assert page.complaints() == []
 
 
 def test_an_agent_that_is_not_there_is_said_so(browser: Browser, front: Server) -> None:
