@@ -24,7 +24,7 @@ from gateway.upstream.mcp_questions import Questions
 __all__ = ["RemoteCall"]
 
 GOODBYE = 1.0  # seconds; afterwards it is cut short, again each second
-MAX_ROUNDS = 50  # of a server that wants to be asked again and again
+MAX_ROUNDS = 50  # of questions of one call
 WAIT_ROUND = 0.1  # seconds, doubled up to
 LONGEST_ROUND = 2.0
 
@@ -32,6 +32,7 @@ _RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
     types.CallToolResult | types.InputRequiredResult
 )
 
+# A loop has only weak references to its tasks.
 _working: set[asyncio.Task[None]] = set()
 
 
@@ -85,15 +86,17 @@ class RemoteCall:
     async def _rounds(self, session: ClientSession) -> types.CallToolResult:
         """Of the protocol from 2026 on: the server answers with questions, and is asked again with their answers."""
         result = await self._send(session, None)
-        pause = WAIT_ROUND
-        for _ in range(MAX_ROUNDS):
-            if isinstance(result, types.CallToolResult):
-                return result
-            if not result.input_requests:
+        rounds, pause = 0, WAIT_ROUND
+        while isinstance(result, types.InputRequiredResult):
+            if result.input_requests:
+                rounds += 1
+            else:  # it only wants to be asked again
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_ROUND)
+            if rounds > MAX_ROUNDS:
+                raise ToolError("failed", f"The server has asked {MAX_ROUNDS} times.")
             result = await self._send(session, result)
-        raise ToolError("failed", f"The server has asked again {MAX_ROUNDS} times.")
+        return result
 
     async def _send(
         self, session: ClientSession, asked: types.InputRequiredResult | None

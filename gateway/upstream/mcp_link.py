@@ -27,6 +27,12 @@ __all__ = ["HttpLink", "Link", "log_of"]
 
 logger = logging.getLogger("gateway")
 
+MAX_EVENT_BYTES = 16 * 1024 * 1024  # images come as one event; what may become a result is limited elsewhere
+KEEP_SECONDS = 2.0  # less than servers keep a connection: one that is just closing would lose a call
+# Statuses that say nothing about the call itself.
+REFUSALS = frozenset({401, 403, 407, 429, 502, 503, 504})
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING}
+
 
 def _is_news(record: logging.LogRecord) -> bool:
     """The library takes it for an error that a client which has gone gets an answer: after a Stop, say."""
@@ -35,12 +41,6 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("mcp.client.streamable_http").addFilter(_is_news)
-
-MAX_EVENT_BYTES = 16 * 1024 * 1024  # images come as one event; what may become a result is limited elsewhere
-KEEP_SECONDS = 2.0  # less than servers keep a connection: one that is just closing would lose a call
-# Statuses that say nothing about the call itself.
-REFUSALS = frozenset({401, 403, 407, 429, 502, 503, 504})
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING}
 
 
 class Link(Protocol):

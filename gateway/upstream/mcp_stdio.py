@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Self
 
 from mcp import Client, ClientSession, StdioServerParameters, stdio_client, types
@@ -17,6 +19,8 @@ from gateway.upstream.mcp_questions import Answer, Questions
 from gateway.upstream.mcp_server import MCPServer
 
 __all__ = ["StdioLink"]
+
+LINGER = 0.2  # seconds
 
 # Runs in a new process before the command does, so that the kernel ends that one when this one is killed.
 LAUNCH = """
@@ -75,10 +79,15 @@ class StdioLink:
     @contextmanager
     def _taking(self, questions: Questions) -> Iterator[None]:
         self._asking.append(questions)
+        forget = partial(self._asking.remove, questions)
         try:
             yield
-        finally:
-            self._asking.remove(questions)
+        except BaseException:
+            # The server may still ask for a call that was stopped: that must reach nobody else.
+            linger = 0 if questions.interrupt.done() else LINGER
+            asyncio.get_running_loop().call_later(linger, forget)
+            raise
+        forget()
 
     async def _elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> Answer:
         """Of the protocol before 2026: the request does not say for which call it is, so it must be the only one."""

@@ -34,10 +34,12 @@ logger = logging.getLogger("gateway")
 FIRST_PAUSE = 0.25  # seconds before a lost server is tried again, doubled up to
 LONGEST_PAUSE = 30.0
 POLL = 30.0  # seconds between looks at the list of a server that says nothing
+SETTLE = 0.05  # seconds: changes that come together are one
 GOODBYE = 1.0  # seconds that a server gets at a shutdown; it goes on ending by itself
 
 Publish = Callable[[list[Definition]], Awaitable[None]]
 
+# A loop has only weak references to its tasks.
 _leaving: set[asyncio.Task[None]] = set()
 
 
@@ -138,6 +140,7 @@ class Watch:
         """Looks when there is a reason, and now and then: a broken network says nothing."""
         while True:
             await self._woken(POLL)
+            await asyncio.sleep(SETTLE)
             self._wake.clear()
             async with asyncio.timeout(self._config.connect_timeout):
                 await self._list(client)

@@ -45,6 +45,10 @@ async def test_its_calls_are_those_of_any_server(era: str) -> None:
         assert [event["value"]["progress"] for event in events if event.get("name") == "tool.progress"] == [1, 2]
         assert gave(events) == {"result": "2 reached"}
 
+        asking = Reader(await site.open("/tools/p__greet", {"runId": "q", "toolCallId": "c"}, ME))
+        await answered(site, await asked(asking), {"name": "Ada"}, run="q")
+        assert gave(await asking.rest()) == {"result": "Hello Ada!"}
+
         stream = Reader(await site.open("/tools/p__wait", {"runId": "r", "toolCallId": "c"}, ME))
         await stream.until("tool.progress")
         assert (await call(site, "p__add", {"a": 1}))["structuredContent"] == {"result": 2}  # beside it
@@ -52,11 +56,7 @@ async def test_its_calls_are_those_of_any_server(era: str) -> None:
         assert (await stream.until("tools.changed"))["value"]["added"] == ["p__grown"]
         await site.client.post("/runs/r/stop", headers=ME)
         assert result_of(await stream.rest())["status"] == "cancelled"
-        assert (await call(site, "p__seen"))["structuredContent"]["result"] == ["waits", "is cancelled"]
-
-        asking = Reader(await site.open("/tools/p__greet", {"runId": "q", "toolCallId": "c"}, ME))
-        await answered(site, await asked(asking), {"name": "Ada"}, run="q")
-        assert gave(await asking.rest()) == {"result": "Hello Ada!"}
+        assert (await call(site, "p__seen"))["structuredContent"]["result"] == ["greets Ada", "waits", "is cancelled"]
 
         died = await call(site, "p__die")
         assert died["status"] == "interrupted"
