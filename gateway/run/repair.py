@@ -9,7 +9,7 @@ reference/agui-protocol.md 2.5 to 2.7 and 8, tanstack.md fact 5.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.errors import OrderError
@@ -57,10 +57,15 @@ class Repair:
     `finished` is one that the protocol knows, or there is none. An answer that goes on after its RUN_FINISHED and is
     cut while something new is open has none. `seen` counts the events of this request that could be read at all,
     `counts` the repairs by their kind (`REPAIRS`).
+
+    `name` is asked, as a call begins, for the id that the run has for it; `names` are those that differ, by the agent's
+    own, in this answer. To give a call another id afterwards could give it another's owner.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: Callable[[str], str] | None = None) -> None:
         self.counts: Counter[str] = Counter()
+        self.names: dict[str, str] = {}
+        self._name = name
         self._order = OrderMachine(started=True)
         self.begin()
 
@@ -69,6 +74,7 @@ class Repair:
         self.failed: Event | None = None
         self.seen = 0
         self._held: Event | None = None
+        self.names.clear()
         self._running = False
         self._open_at_end: frozenset[Open] = frozenset()
         self._chunks = Chunks()
@@ -169,11 +175,25 @@ class Repair:
 
     def _place(self, event: Event, payload: bytes | None) -> list[Repaired]:
         """The event where it may stand, with what has to come before it; nothing where it may not."""
+        if self._name is not None and event["type"] in _OF_CALLS:
+            named = self._named(self._name, event)
+            event, payload = named, payload if named is event else None
         try:
             self._order.feed(event["type"], event)
         except OrderError:
             return self._mended(event)
         return [Repaired(event, payload)]
+
+    def _named(self, name: Callable[[str], str], event: Event) -> Event:
+        given = event["toolCallId"]
+        known = self.names.get(given, given)
+        if event["type"] == CALL_START and not self._order.holds(CALL_START, {"toolCallId": known}):
+            known = name(given)
+            if known != given:
+                self.names[given] = known
+            else:
+                self.names.pop(given, None)
+        return event if known == given else {**event, "toolCallId": known}
 
     def _mended(self, event: Event) -> list[Repaired]:
         made: list[Repaired] = []
@@ -208,4 +228,5 @@ class Repair:
         return []
 
 
+_OF_CALLS = frozenset({CALL_START, "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"})
 _FRAME = {"RUN_STARTED": Repair._started, "RUN_FINISHED": Repair._finished, "RUN_ERROR": Repair._failed}

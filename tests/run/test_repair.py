@@ -157,6 +157,28 @@ def test_what_the_run_says_itself_counts_for_what_the_agent_may_say() -> None:
     assert fed(repair, STARTED, call(), call_end(subagentRunId="s")) == [call_end()]
 
 
+def test_a_call_whose_id_the_run_has_already_has_another_one_in_this_answer() -> None:
+    taken: set[str] = set()
+
+    def free(given: str) -> str:
+        name = given if given not in taken else f"{given}~2"
+        taken.add(name)
+        return name
+
+    repair = Repair(free)
+    args = {"type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{}"}
+    result = {"type": "TOOL_CALL_RESULT", "messageId": "r", "toolCallId": "c", "content": "x"}
+    first = [call(subagentRunId="s"), args, call_end()]
+    assert fed(repair, STARTED, *first) == first
+    assert repair.names == {}
+    repair.begin()
+    # It is a call of its own, whoever the other one belongs to, and one that begins twice still begins once.
+    passed = fed(repair, STARTED, call(), call(), {**args, "subagentRunId": "s"}, call_end(), result)
+    assert passed == [call("c~2"), {**args, "toolCallId": "c~2"}, call_end("c~2"), {**result, "toolCallId": "c~2"}]
+    assert repair.names == {"c": "c~2"}
+    assert taken == {"c", "c~2"}
+
+
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
@@ -392,8 +414,9 @@ def test_what_was_repaired_needs_no_repair() -> None:
     for _ in range(500):
         first, second = Repair(), Repair()
         second.feed(encode(STARTED), NOW)
-        passed = [item.event for event in streams.bent() for item in first.feed(json.dumps(event).encode(), NOW)]
-        assert fed(second, *passed) == passed
+        passed = [item for event in streams.bent() for item in first.feed(json.dumps(event).encode(), NOW)]
+        payloads = [json.dumps(item.event).encode() for item in passed]
+        assert [item.payload for payload in payloads for item in second.feed(payload, NOW)] == payloads
         assert second.counts == {}
 
 

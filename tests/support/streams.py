@@ -326,13 +326,18 @@ class _Run:
             return []
         fixed: Event = {key: name, "subagentRunId": tag}
         if kind == "TOOL_CALL_START":
-            fixed["parentMessageId"] = None
-        else:
-            tag = tag if (realm, name) not in self._owners or kind == "STEP_STARTED" else self._owners[realm, name]
+            fixed["parentMessageId"], tag = self._parent(name, tag)
         if kind != "STEP_STARTED":
-            self._owners.setdefault((realm, name), tag)
+            tag = self._owners.setdefault((realm, name), tag)
         self._open.append((kind, name, tag))
         return [make_event(rng, kind, **fixed)]
+
+    def _parent(self, call: str, tag: str | None) -> tuple[str | None, str | None]:
+        """A message that the call may be a part of, or none, and whose the call is then."""
+        parent = self._rng.choice(NAMES)
+        owner = self._owners.get(("message", parent), tag)
+        known = self._owners.get(("call", call), owner if tag is None else tag)
+        return (parent, known) if owner == known else (None, self._owners.get(("call", call), tag))
 
     def _end(self, start: str, name: str, owner: str | None) -> Event:
         _, end, key, realm = BRACKETS[start]
@@ -375,5 +380,5 @@ class _Run:
             case "ACTIVITY_DELTA":
                 event = make_event(rng, kind, messageId="a", subagentRunId=self._tag("activity", "a"))
             case _:
-                event = make_event(rng, kind, subagentRunId=None)
+                event = make_event(rng, kind, subtype="tool-call", entityId="a", subagentRunId=self._tag("call", "a"))
         return [event]
