@@ -13,6 +13,7 @@ from gateway.execution.ending import Ending
 from gateway.execution.executor import Executor
 from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
+from gateway.execution.resuming import kept_answer
 from gateway.run.notes import tool_call, with_notes, with_result
 from gateway.run.questions import Note
 from gateway.stores.base import Store
@@ -52,6 +53,7 @@ class AgentJob:
             notes = await self._tell(run)
             messages = await self._made_again(run, executor, context)
             if run.parked or run.signal.aborted:
+                await self._keep_answers(run)
                 return None
             given = self._input.model_copy(update={"messages": with_notes(messages, notes)})
             return _conclude(run, await self._player(run, executor, context, given))
@@ -81,6 +83,12 @@ class AgentJob:
                 known = tool_call(call.call_id, call.tool_name, arguments_text(call.arguments))
                 messages = with_result(messages, known, _tool_message(call))
         return messages
+
+    async def _keep_answers(self, run: LiveRun) -> None:
+        """The agent is not called yet: answers to what it has asked itself stay for the run that calls it."""
+        for entry in self._input.resume or ():
+            if run.lease is not None and not run.signal.aborted:
+                await self._store.ask(run.lease, kept_answer(entry))
 
 
 def _conclude(run: LiveRun, played: Played) -> Any:

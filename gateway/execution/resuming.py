@@ -1,13 +1,19 @@
-"""Making a call again with the person's answer: what it gets of the question with which it ended its run."""
+"""Going on with the person's answers: what a call that is made again gets, and what an agent has not heard yet."""
 
 from __future__ import annotations
+
+from time import time
+
+from ag_ui.core import ResumeEntry
 
 from gateway.execution.approvals import edited_by
 from gateway.execution.call import Call
 from gateway.run.interrupts import shown_arguments
-from gateway.run.questions import APPROVAL_KEY, Question
+from gateway.run.questions import AGENT_KEY, APPROVAL_KEY, Answer, Question
 
-__all__ = ["resume_call"]
+__all__ = ["answer_kept", "kept_answer", "resume_call"]
+
+KEPT = "kept/"
 
 
 def resume_call(call: Call, question: Question) -> None:
@@ -24,3 +30,17 @@ def resume_call(call: Call, question: Question) -> None:
     elif question.answer is not None:
         given[question.key] = call.newest = question.answer
     call.answers = given
+
+
+def kept_answer(entry: ResumeEntry) -> Question:
+    """The answer to an agent's own question, for the next run: this one ends before the agent is called."""
+    answer = Answer(entry.status, entry.payload)
+    return Question(KEPT + entry.interrupt_id, "", "", time(), kind="kept", key=AGENT_KEY, answer=answer)
+
+
+def answer_kept(question: Question) -> ResumeEntry:
+    """What `kept_answer` has kept."""
+    if question.answer is None:
+        raise RuntimeError("An answer that is kept is there.")
+    said = question.answer
+    return ResumeEntry(interrupt_id=question.interrupt_id.removeprefix(KEPT), status=said.status, payload=said.payload)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ag_ui.core import AssistantMessage, RunAgentInput
+from ag_ui.core import AssistantMessage, ResumeEntry, RunAgentInput
 from starlette.requests import Request
 
 from gateway.errors import NotFound, RequestError
@@ -19,6 +19,7 @@ from gateway.execution.jobs import CallsJob
 from gateway.execution.live import LiveRun
 from gateway.execution.local_player import LocalPlayer
 from gateway.execution.page_tools import PageTool
+from gateway.execution.resuming import answer_kept
 from gateway.execution.session_tools import SessionTools
 from gateway.execution.spec import Job, RunSpec
 from gateway.http.engine import Engine
@@ -164,8 +165,11 @@ def _calls_again(agent_input: AgentInput, resume: Resumed | None) -> _Calls:
 def _sent(agent_input: AgentInput, resume: Resumed | None) -> RunAgentInput:
     """What an agent is sent: the request without what was for the gateway."""
     given = agent_input.input
-    own = frozenset() if resume is None else resume.own
-    changes: dict[str, Any] = {"resume": [entry for entry in given.resume or () if entry.interrupt_id in own] or None}
+    answers: list[ResumeEntry] = []
+    if resume is not None:
+        answers = [entry for entry in given.resume or () if entry.interrupt_id in resume.own]
+        answers += map(answer_kept, resume.kept)
+    changes: dict[str, Any] = {"resume": answers or None}
     if isinstance(given.forwarded_props, dict):
         changes["forwarded_props"] = {name: value for name, value in given.forwarded_props.items() if name != "gateway"}
     return given.model_copy(update=changes)

@@ -35,7 +35,7 @@ __all__ = ["Resumed", "checked_payload", "resumed"]
 class Resumed:
     """What a resume comes to: the run it goes on from, its questions by call, and the change in the store.
 
-    `own` are the questions that its agent has asked by itself.
+    `own` are the questions that its agent has asked by itself, `kept` answers to such ones that it has not heard yet.
     """
 
     record: RunRecord
@@ -43,6 +43,7 @@ class Resumed:
     answers: Resumption
     refused: Mapping[str, ToolOutput]
     own: frozenset[str] = frozenset()
+    kept: tuple[Question, ...] = ()
 
     def as_asked(self, call: PendingCall) -> PendingCall:
         """The call of a request; one that has asked is of the tool that did."""
@@ -73,7 +74,8 @@ async def resumed(
     key, record = await _interrupted_run(engine, owner, thread_id, entries)
     if record.agent != agent:
         raise _unknown(0)
-    asked = {q.interrupt_id: q for q in await engine.store.questions(key) if q.kind == "interrupt"}
+    questions = await engine.store.questions(key)
+    asked = {q.interrupt_id: q for q in questions if q.kind == "interrupt"}
     named = {entry.interrupt_id for entry in entries}
     _check_complete([q for q in asked.values() if q.open and q.interrupt_id not in named])
     answered: dict[str, Question] = {}
@@ -96,7 +98,8 @@ async def resumed(
             answered[question.call_id] = new
     of_calls = {call_id: question for call_id, question in answered.items() if question.key != AGENT_KEY}
     own = frozenset(question.interrupt_id for question in answered.values() if question.key == AGENT_KEY)
-    return Resumed(record, of_calls, Resumption(key, tuple(changes)), refused, own)
+    kept = tuple(question for question in questions if question.kind == "kept")
+    return Resumed(record, of_calls, Resumption(key, tuple(changes)), refused, own, kept)
 
 
 async def _interrupted_run(

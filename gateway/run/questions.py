@@ -15,7 +15,8 @@ __all__ = ["AGENT_KEY", "APPROVAL_KEY", "Answer", "Claim", "Kind", "Note", "Ques
 
 # `open`: asked in a run that goes on. `interrupt`: its run has ended with it and is resumed with the answer.
 # `page`: a page is asked to run a tool. `detach`: the call can move to the background, if somebody wants that.
-Kind = Literal["open", "interrupt", "page", "detach"]
+# `kept`: an agent's own question with its answer, with which the agent has not been called yet.
+Kind = Literal["open", "interrupt", "page", "detach", "kept"]
 
 # No tool can use them as keys of its own: those are asked for by `ctx.interrupt`, which checks. The second one is that
 # of what an agent itself has asked, by no call.

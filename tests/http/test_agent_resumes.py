@@ -240,6 +240,36 @@ async def test_what_both_sides_have_asked_is_answered_together() -> None:
         assert said(events) == "removed /a ['yes']"
 
 
+@tool(needs_approval=True)
+async def ship(ctx: ToolContext) -> str:
+    """Asks once it is allowed."""
+    return f"to {ctx.interrupt('Where?', {'type': 'string'}).payload}"
+
+
+async def ships(given: RunAgentInput, ctx: AgentContext) -> Events:
+    """Asks, and calls a tool that is to be approved and asks then."""
+    if not any(isinstance(message, ToolMessage) for message in given.messages):
+        calling = asyncio.create_task(ctx.call_tool("ship", {}, "c1"))
+        await asyncio.sleep(0)
+        async for event in asks(given, ctx):
+            yield event
+        await calling
+    answers = [(entry.interrupt_id, entry.status, entry.payload) for entry in given.resume or ()]
+    yield TextMessageChunkEvent(message_id="m", delta=f"{given.messages[-1].content} {answers}")
+
+
+@pytest.mark.parametrize("status", ["resolved", "cancelled"])
+async def test_an_answer_to_the_agent_is_not_lost_when_its_call_asks_again_first(status: str) -> None:
+    async with serving(ship, agents={"ships": ships}) as site:
+        ids = asked(await run(site, "ships", "r1"))
+        to_agent = answer(ids["sure"], "yes" if status == "resolved" else None, status)
+        resume = [answer(ids["c1"], {"approved": True}), to_agent]
+        again = asked(await run(site, "ships", "r2", await held(site), resume=resume))
+        assert list(again) == ["c1"]
+        events = await run(site, "ships", "r3", await held(site), resume=[answer(again["c1"], "London")])
+        assert said(events) == f"to London {[('sure', status, to_agent.get('payload'))]}"
+
+
 @pytest.mark.parametrize(
     ("headers", "agent", "thread", "status", "code"),
     [
