@@ -93,6 +93,38 @@ def test_a_subagent_has_a_message_of_its_own() -> None:
     assert end["type"] == "SUBAGENT_FINISHED"
 
 
+def test_a_chunk_without_an_owner_goes_on_with_the_only_message_that_it_can_mean() -> None:
+    events = expanded(text("a", "n", subagentRunId="s"), call("{", "c", "tool"), text("b"), text("c", "n"))
+    assert [e.get("subagentRunId") for e in events if e["type"] == "TEXT_MESSAGE_CONTENT"] == ["s", "s", "s"]
+    with pytest.raises(OrderError, match="without messageId"):
+        expanded(text("a", "m", subagentRunId="s"), text("b", "n", subagentRunId="t"), text("c"))
+
+
+def test_a_chunk_that_names_a_message_is_of_its_owner() -> None:
+    events = expanded(text("a", "m", subagentRunId="s"), text("b", "m", subagentRunId="t"))
+    assert [(e["type"], e.get("subagentRunId")) for e in events] == [
+        ("TEXT_MESSAGE_START", "s"),
+        ("TEXT_MESSAGE_CONTENT", "s"),
+        ("TEXT_MESSAGE_CONTENT", "s"),
+    ]
+
+
+def test_what_nobody_knows_of_a_chunk_goes_along() -> None:
+    reasoning = {"type": "REASONING_MESSAGE_CHUNK", "messageId": "r", "delta": "x", "role": "model", "seq": 1}
+    assert expanded(reasoning)[0] == {
+        "type": "REASONING_MESSAGE_START",
+        "messageId": "r",
+        "role": "reasoning",
+        "seq": 1,
+    }
+
+
+@pytest.mark.parametrize("ends", ["RUN_FINISHED", "RUN_ERROR", "MESSAGES_SNAPSHOT"])
+def test_what_is_of_the_whole_run_ends_every_message(ends: str) -> None:
+    events = expanded(text("a", "m"), text("b", "n", subagentRunId="s"), {"type": ends})
+    assert [e["type"] for e in events[-3:]] == ["TEXT_MESSAGE_END", "TEXT_MESSAGE_END", ends]
+
+
 def test_time_and_metadata_come_along_once() -> None:
     events = expanded(text("a", "m", timestamp=7, metadata={"k": 1}), text("b", timestamp=8, metadata={"k": 2}))
     assert [e["timestamp"] for e in events] == [7, 7, 8]

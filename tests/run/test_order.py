@@ -138,6 +138,61 @@ def test_nobody_goes_on_with_what_belongs_to_somebody_else(refused: dict[str, An
         machine.feed(refused["type"], refused)
 
 
+SNAPSHOT = {"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "m", "role": "assistant", "toolCalls": [{"id": "c"}]}]}
+ACTIVITY = {"type": "ACTIVITY_SNAPSHOT", "messageId": "a", "activityType": "plan", "content": {}}
+CALL = {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "t"}
+TEXT_END = {"type": "TEXT_MESSAGE_END", "messageId": "m"}
+CALL_END = {"type": "TOOL_CALL_END", "toolCallId": "c"}
+SECRET = {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": "m", "encryptedValue": "x"}
+RESULT = {"type": "TOOL_CALL_RESULT", "messageId": "m", "toolCallId": "c", "content": "x"}
+
+
+def of(owner: str, event: dict[str, Any]) -> dict[str, Any]:
+    return {**event, "subagentRunId": owner}
+
+
+def test_an_event_without_an_owner_is_the_owners() -> None:
+    machine = fed(TEXT, {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m"}, {**CALL, "parentMessageId": "m"})
+    assert [item.owner for item in machine.opened] == ["s", "s"]
+    assert fed(TEXT, TEXT_END, {"type": "TEXT_MESSAGE_START", "messageId": "m"}).opened[0].owner == "s"
+
+
+@pytest.mark.parametrize(
+    ("before", "refused"),
+    [
+        ([TEXT, TEXT_END], of("t", TEXT)),
+        ([TEXT, TEXT_END], of("t", SECRET)),
+        ([of("s", CALL), CALL_END], of("t", {**SECRET, "subtype": "tool-call", "entityId": "c"})),
+        ([of("s", {"type": "REASONING_START", "messageId": "m"})], of("t", SECRET)),
+        (
+            [of("s", {"type": "REASONING_START", "messageId": "m"})],
+            of("t", {"type": "REASONING_MESSAGE_START", "messageId": "m"}),
+        ),
+        ([TEXT], of("t", {**CALL, "parentMessageId": "m"})),
+        ([of("t", CALL), CALL_END, TEXT], {**CALL, "parentMessageId": "m"}),
+        ([ACTIVITY, of("s", {**ACTIVITY, "replace": False})], of("s", {**ACTIVITY, "type": "ACTIVITY_DELTA"})),
+        ([TEXT, SNAPSHOT], of("s", TEXT_END)),
+        ([SNAPSHOT], of("s", CALL)),
+        ([TEXT, TEXT_END, RESULT], TEXT),
+    ],
+)
+def test_what_is_closed_and_what_is_told_in_a_snapshot_has_an_owner_too(
+    before: list[dict[str, Any]], refused: dict[str, Any]
+) -> None:
+    machine = fed(*before)
+    opened = machine.opened
+    with pytest.raises(OrderError):
+        machine.feed(refused["type"], refused)
+    assert machine.opened == opened
+
+
+def test_a_snapshot_gives_what_is_open_to_another_owner_and_so_it_is_closed() -> None:
+    assert list(fed(TEXT, SNAPSHOT).closers()) == [TEXT_END]
+    assert list(fed({"type": "TEXT_MESSAGE_START", "messageId": "m"}, of("s", RESULT)).closers()) == [of("s", TEXT_END)]
+    machine = fed(ACTIVITY, of("s", ACTIVITY))
+    machine.feed("ACTIVITY_DELTA", of("s", {**ACTIVITY, "type": "ACTIVITY_DELTA"}))
+
+
 def test_a_subagent_ends_by_an_error_too_and_never_begins_again() -> None:
     machine = fed(STARTED, {"type": "SUBAGENT_ERROR", "subagentRunId": "s", "message": "No."})
     assert machine.opened == ()
