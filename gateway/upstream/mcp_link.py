@@ -80,7 +80,8 @@ class HttpLink:
             await self._http.aclose()
 
     def client(self, on_message: MessageHandlerFnT) -> Client:
-        return self._client("auto", None, message_handler=on_message)
+        # Some servers list the tools that ask only to those who say that they can be asked.
+        return self._client("auto", None, message_handler=on_message, elicitation_callback=_nobody)
 
     def connected(self, client: Client | None) -> None:
         if client is not None:
@@ -103,6 +104,10 @@ class HttpLink:
             str(self._config.url), http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES
         )
         return Client(transport, mode=mode, prior_discover=said, cache=None, logging_callback=self._log, **callbacks)
+
+
+async def _nobody(context: ClientRequestContext, params: types.ElicitRequestParams) -> Answer:
+    return types.ErrorData(code=types.INVALID_REQUEST, message="There is no call, so there is nobody to ask.")
 
 
 def _http_client(config: MCPServer) -> httpx2.AsyncClient:

@@ -79,7 +79,9 @@ async def odd(request: Request) -> Response:
         return result(supportedVersions=["2026-07-28"], capabilities={"tools": {}}, **cached)(request_id)
     if method == "tools/list":
         output = {"type": "array", "items": {"$ref": "#/$defs/one"}, "$defs": {"one": {"type": "integer"}}}
-        tools = [{"name": name, "inputSchema": {"type": "object"}, "outputSchema": output} for name in LISTED]
+        able = message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+        names = [name for name in LISTED if name != "signs_in" or "elicitation" in able]  # only to whom it can ask
+        tools = [{"name": name, "inputSchema": {"type": "object"}, "outputSchema": output} for name in names]
         # Page by page, each one a tool.
         page = int(message.get("params", {}).get("cursor", 0))
         more = {"nextCursor": str(page + 1)} if page + 1 < len(tools) else {}
