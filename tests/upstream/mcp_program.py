@@ -32,6 +32,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjC
 server = MCPServer("program")
 log: list[str] = []
 listeners: list[Any] = []
+gate = asyncio.Event()
 
 
 class Name(BaseModel):
@@ -67,14 +68,23 @@ async def count_up_to(number: int, ctx: Context) -> str:
 
 @server.tool()
 async def wait(ctx: Context) -> str:
-    """Waits for ever."""
+    """Waits to be released."""
     log.append("waits")
     await ctx.report_progress(1, 2, "waiting")
     try:
-        await asyncio.Event().wait()
-    finally:
+        await gate.wait()
+    except asyncio.CancelledError:
         log.append("is cancelled")
-    return "never"
+        raise
+    return "released"
+
+
+@server.tool()
+async def release() -> str:
+    """Releases those that wait."""
+    gate.set()
+    gate.clear()
+    return "released"
 
 
 @server.tool()

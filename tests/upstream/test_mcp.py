@@ -177,11 +177,10 @@ async def test_its_progress_is_the_calls_progress(program: Program) -> None:
     async with beside(program) as site:
         events = await post(site, "/tools/p__count_up_to", {"toolCallId": "c", "arguments": {"number": 3}})
         reports = [event["value"] for event in events if event.get("name") == "tool.progress"]
-        assert [(one["progress"], one["total"], one["message"]) for one in reports] == [
-            (1, 3, "at 1"),
-            (2, 3, "at 2"),
-            (3, 3, "at 3"),
-        ]
+        seen = [one["progress"] for one in reports]
+        assert seen == sorted(set(seen))  # reports that come close together are one
+        last = reports[-1]
+        assert (last["progress"], last["total"], last["message"], last["percent"]) == (3, 3, "at 3", 100)
         assert gave(events) == {"result": "3 reached"}
 
 
@@ -208,14 +207,15 @@ async def test_its_time_is_the_gateways(program: Program) -> None:
 
 async def test_a_person_may_move_a_call_to_the_background(programs: dict[str, Program]) -> None:
     async with beside(programs["2025"]) as site:
-        body = {"runId": "r", "toolCallId": "c", "threadId": "t", "arguments": {"number": 10}}
-        stream = Reader(await site.open("/tools/p__count_up_to", body, ME))
+        body = {"runId": "r", "toolCallId": "c", "threadId": "t"}
+        stream = Reader(await site.open("/tools/p__wait", body, ME))
         await stream.until("tool.progress")
         moved = await site.client.post("/runs/r/tool-calls/c/detach", headers=ME)
         assert moved.status_code == 202, moved.text
         assert result_of(await stream.rest())["status"] == "detached"
+        await call(site, "p__release")
         job = await site.client.get(f"/runs/{moved.json()['runId']}/events", headers=ME)
-        assert gave(events_of(job.content)) == {"result": "10 reached"}
+        assert gave(events_of(job.content)) == {"result": "released"}
 
 
 # -- questions --

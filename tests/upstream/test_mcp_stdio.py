@@ -42,7 +42,7 @@ async def call(site: Site, name: str, arguments: dict[str, Any] | None = None) -
 async def test_its_calls_are_those_of_any_server(era: str) -> None:
     async with beside(era, "stdio") as site:
         events = await post(site, "/tools/p__count_up_to", {"toolCallId": "c", "arguments": {"number": 2}})
-        assert [event["value"]["progress"] for event in events if event.get("name") == "tool.progress"] == [1, 2]
+        assert [event["value"]["progress"] for event in events if event.get("name") == "tool.progress"][-1] == 2
         assert gave(events) == {"result": "2 reached"}
 
         asking = Reader(await site.open("/tools/p__greet", {"runId": "q", "toolCallId": "c"}, ME))
