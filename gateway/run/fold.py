@@ -110,7 +110,8 @@ class MessageFold:
     def _result(self, event: Mapping[str, Any]) -> Message:
         call_id = event["toolCallId"]
         message = {"id": event["messageId"], "role": "tool", "toolCallId": call_id, "content": event["content"]}
-        if ((event.get("metadata") or {}).get("tanstack") or {}).get("state") == "output-error":
+        marks = (event.get("metadata") or {}).get("tanstack")
+        if isinstance(marks, dict) and marks.get("state") == "output-error":  # others may put anything there
             message["error"] = event["content"]
         if (known := self._by_id.get(message["id"])) is not None:
             known.clear()

@@ -215,7 +215,7 @@ class OrderMachine:
             if (realm := _REALMS_OF_ROLES.get(message["role"])) is not None:
                 owner = message.get(OWNER)
                 self._own(realm, message["id"], owner)
-                for call in message.get("toolCalls") or ():
+                for call in (message["role"] == "assistant" and message.get("toolCalls")) or ():
                     self._own(CALL, call["id"], owner)
 
     def _own(self, realm: str, name: str, owner: str | None) -> None:

@@ -82,19 +82,27 @@ _CALL = Shape(
     metadata=OBJECT,
 )
 _SAID = TEXT._replace(coerce=_joined)
-_ALL = {"subagentRunId": TEXT, "id": ID, "role": TAG, "metadata": OBJECT}
+# Only an assistant has calls and only a tool an answer, but whoever reads messages looks for both in all of them.
+_ALL = {
+    "subagentRunId": TEXT,
+    "id": ID,
+    "role": ID,
+    "metadata": OBJECT,
+    "toolCalls": Field(LISTS, look=each(nested(_CALL))),
+    "toolCallId": TEXT,
+}
 _NAMED = {**_ALL, "name": TEXT, "encryptedValue": TEXT}
 _INSTRUCTIONS = Shape(**_NAMED, content=_SAID._replace(needed=True, fill=_empty))
 _MESSAGES = {
     "developer": _INSTRUCTIONS,
     "system": _INSTRUCTIONS,
-    "assistant": Shape(**_NAMED, content=_SAID, toolCalls=Field(LISTS, look=each(nested(_CALL)))),
+    "assistant": Shape(**_NAMED, content=_SAID),
     "user": Shape(**_NAMED, content=CONTENT),
-    "tool": Shape(**_ALL, content=CONTENT, toolCallId=ID, error=TEXT, encryptedValue=TEXT),
+    "tool": Shape(**_ALL | {"toolCallId": ID}, content=CONTENT, error=TEXT, encryptedValue=TEXT),
     "activity": Shape(**_ALL, activityType=ID, content=OBJECT._replace(needed=True)),
     "reasoning": Shape(**_ALL, content=_SAID._replace(needed=True, fill=_empty), encryptedValue=TEXT),
 }
-MESSAGES = Field(LISTS, needed=True, look=each(union("role", _MESSAGES, Shape(id=ID, role=TAG._replace(needed=True)))))
+MESSAGES = Field(LISTS, needed=True, look=each(union("role", _MESSAGES, Shape(**_ALL))))
 
 
 # --- patches ---------------------------------------------------------------------------------------------------------

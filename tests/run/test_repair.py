@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import OrderError
+from gateway.run.fold import MessageFold
 from gateway.run.order import OrderMachine
 from gateway.run.repair import REPAIRS, Repair, Repaired
 from gateway.wire.codec import encode
@@ -337,11 +338,12 @@ def test_what_is_nobodys_business_passes_byte_for_byte() -> None:
 
 
 def accepted(passed: Iterable[Repaired]) -> None:
-    """Between its beginning and its end, the run takes all of it."""
-    machine = OrderMachine(started=True)
+    """Between its beginning and its end, the run takes all of it, and it can be told as messages."""
+    machine, fold = OrderMachine(started=True), MessageFold()
     for item in passed:
         assert item.event["type"] not in RUN
         machine.feed(item.event["type"], item.event)
+        fold.feed([item.event])
     machine.feed("RUN_FINISHED", {})
 
 

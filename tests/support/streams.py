@@ -47,7 +47,7 @@ def either(*makes: Make) -> Make:
 name, owner, text = pick(*NAMES), pick(*OWNERS), pick("", "x", "two words", "\u00e9\u2026")
 anything = pick(None, 0, 1.25, "x", [1, {"y": None}], {"k": {"n": [None]}}, True)
 some = pick(0, 1.25, "x", [1, {"y": None}], {"k": {"n": [None]}}, False)
-metadata = pick({}, {"k": 1}, {"ag-ui": None, "tanstack": {"x": [1]}})
+metadata = pick({}, {"k": 1}, {"ag-ui": None, "tanstack": {"x": [1]}}, {"tanstack": [None]}, {"tanstack": "x"})
 stamp = pick(0, 1_700_000_000_000, -5, 2**53 - 1, 12.0)
 count = pick(0, 5, 12.0, 2**53 - 1)
 pointer = pick("", "/", "/x", "/a~1b/0", "/~0")
@@ -273,6 +273,8 @@ class Streams:
                     "id",
                     "content",
                     "delta",
+                    "toolCalls",
+                    "toolCallId",
                 )
                 spoilt[rng.choice(names)] = rng.choice(JUNK)
             case _:
