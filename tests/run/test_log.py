@@ -46,11 +46,11 @@ def filled(pieces: list[Piece]) -> BlockLog:
 
 
 def read_all(log: BlockLog, cursor: int) -> tuple[bytes, list[int]]:
-    data, cursors = b"", [cursor]
-    while chunk := log.read(cursors[-1]).data:
-        data += chunk
-        cursors.append(log.read(cursors[-1]).last)
-    return data, cursors
+    chunks, cursors = [], [cursor]
+    while (chunk := log.read(cursors[-1])).data:
+        chunks.append(chunk.data)
+        cursors.append(chunk.last)
+    return b"".join(chunks), cursors
 
 
 @given(PIECES, st.data())
