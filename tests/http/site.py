@@ -9,10 +9,12 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import uvicorn
+import uvicorn.server
 
 from gateway import Gateway
 from gateway.http.engine import Engine
@@ -25,6 +27,14 @@ __all__ = ["LONG", "ME", "SOMEBODY_ELSE", "Site", "Stream", "serving", "tasks"]
 LONG = 20  # seconds; reached only by a test that fails
 ME = {"x-session-id": "session-of-mine-0001"}
 SOMEBODY_ELSE = {"x-session-id": "session-of-others-02"}
+
+
+async def _soon(delay: float) -> None:
+    await asyncio.sleep(delay / 20)
+
+
+# uvicorn looks ten times a second whether it is to end and whether its connections have: a thousand ends wait long.
+vars(uvicorn.server)["asyncio"] = SimpleNamespace(**{**vars(asyncio), "sleep": _soon})
 
 
 class AnnouncingServer(uvicorn.Server):
