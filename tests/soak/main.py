@@ -47,7 +47,7 @@ class Soak:
         folder.mkdir()
         self._place: RedisServer | Path = folder / "runs.db"
         if store == "redis":
-            self._place = RedisServer("--appendfsync", "always")
+            self._place = RedisServer()
         self._url = self._place.url if isinstance(self._place, RedisServer) else f"sqlite:///{self._place}"
         self._folder = folder
         self._tally = Tally(folder)

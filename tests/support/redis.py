@@ -32,11 +32,13 @@ class RedisServer:
     def __init__(self, *options: str) -> None:
         program = shutil.which("redis-server") or shutil.which("valkey-server")
         assert program is not None, "Redis is not installed: run scripts/install-test."
+        # "always": with "everysec", and a disk that is busy, it answers before it has written, and a kill loses that.
         self._folder = Path(tempfile.mkdtemp(prefix="redis-"))
         self.port = _free_port()
         self._command = [
             program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", "",
-            "--appendonly", "yes", "--daemonize", "no", "--logfile", str(self._folder / "log"), *options,
+            "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no",
+            "--logfile", str(self._folder / "log"), *options,
         ]  # fmt: skip
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()
@@ -181,7 +183,7 @@ def _free_port() -> int:
 @cache
 def shared_redis() -> RedisServer:
     """The one that all tests of this process share which leave it alone; each has a prefix of its own."""
-    server = RedisServer()
+    server = RedisServer("--appendonly", "no")
     atexit.register(server.close)
     return server
 
