@@ -328,10 +328,10 @@ def test_without_a_pidfd_the_end_is_noticed_too(run: Main, monkeypatch: pytest.M
 def test_many_calls_run_side_by_side_and_leave_nothing_open(run: Main) -> None:
     async def main() -> None:
         await called("add", {"a": 0, "b": 0})
-        before = psutil.Process().num_fds()
+        before, others = psutil.Process().num_fds(), psutil.Process().children()
         answers = await asyncio.gather(*(called("add", {"a": n, "b": n}) for n in range(6)))
         assert [structured(answer) for answer, _ in answers] == [{"result": 2 * n} for n in range(6)]
         assert psutil.Process().num_fds() == before
-        assert psutil.Process().children() == []
+        assert psutil.Process().children() == others  # a Redis that other tests share
 
     run(main)
