@@ -83,7 +83,7 @@ class Relay:
 
     async def play(self, response: httpx.Response) -> None:
         """Relays an answer to its end. `UpstreamError` when it breaks off, or is none."""
-        frames = Frames(response.headers.get("content-type", ""))
+        frames = Frames()
         try:
             async with aclosing(self._chunks(response.aiter_bytes())) as chunks:
                 async for chunk in chunks:

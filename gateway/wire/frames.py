@@ -10,24 +10,7 @@ from gateway.wire.sse import MAX_MESSAGE_BYTES, Decoder, Message, MessageTooLarg
 
 __all__ = ["Frames", "MessageTooLarge"]
 
-# Media types under which every line is an event of its own.
-JSON_LINES = frozenset(
-    {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines", "application/json"}
-)
 DONE = b"[DONE]"  # how providers of models say that a stream is over
-
-
-class _Lines(Decoder):
-    """Every line that is not empty is a message."""
-
-    def payloads(self, chunk: bytes) -> list[bytes]:
-        return _payloads(self.feed(chunk))
-
-    def _take(self, line: bytes, messages: list[Message]) -> bool:
-        self._too_large = len(line) > self._limit
-        if line and not self._too_large:
-            messages.append(Message(line, None, None))
-        return not self._too_large
 
 
 class _Events(Decoder):
@@ -66,7 +49,7 @@ class _Events(Decoder):
         return self._start is None and not partial
 
     def _take(self, line: bytes, messages: list[Message]) -> bool:
-        if not line.startswith(b"{"):  # no field of an event does
+        if not line.lstrip().startswith(b"{"):  # no field of an event does
             return super()._take(line, messages)
         self._dispatch(messages)
         self._too_large = len(line) > self._limit
@@ -78,14 +61,12 @@ class _Events(Decoder):
 class Frames:
     """Feed it the chunks of one body; it returns the payloads that they complete, each one line of text.
 
-    `content_type` is the header's value, with or without parameters; whatever does not name JSON is read as
-    server-sent events, as the official client does. Raises `MessageTooLarge`, after the payloads before it were
-    returned, for a payload beyond `max_bytes`.
+    Not even the media type has to be right, as for the official client. Raises `MessageTooLarge`, after the payloads
+    before it were returned, for a payload beyond `max_bytes`.
     """
 
-    def __init__(self, content_type: str, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        media_type = content_type.partition(";")[0].strip().lower()
-        self._decoder = (_Lines if media_type in JSON_LINES else _Events)(max_bytes)
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._decoder = _Events(max_bytes)
 
     def feed(self, chunk: bytes) -> list[bytes]:
         return self._decoder.payloads(chunk)

@@ -372,7 +372,7 @@ RECORDED = b"".join(
 
 
 def answered(*chunks: bytes) -> tuple[Repair, list[Repaired]]:
-    frames, repair = Frames("text/event-stream"), Repair()
+    frames, repair = Frames(), Repair()
     payloads = [*(payload for chunk in chunks for payload in frames.feed(chunk)), *frames.close()]
     passed = [item for payload in payloads for item in repair.feed(payload, NOW)]
     return repair, passed + repair.close(NOW)
