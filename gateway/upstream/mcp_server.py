@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
 from gateway.execution.tools import Approval, tool
+from gateway.upstream.checks import check_headers, check_mapping, check_seconds, check_texts, check_url
 
 __all__ = ["MCPServer"]
-
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# A header value as RFC 9110 has it, so nothing that could begin another header.
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-# The protocol says these itself, or HTTP does.
-_OURS = re.compile(
-    r"accept|connection|content-(encoding|length|type)|host|last-event-id|mcp-.*|transfer-encoding", re.I
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,7 @@ class MCPServer:
     server: str | Sequence[str]
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
     env: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
-    cwd: str | None = field(default=None, kw_only=True)
+    cwd: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     connect_timeout: float = field(default=10, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     requires: str | Iterable[str] = field(default=(), kw_only=True)
@@ -54,19 +45,20 @@ class MCPServer:
         # Frozen, so that what was checked stays what is used.
         if not is_url(self.server):
             object.__setattr__(self, "server", _words(self.server))
-        _check_texts("headers", self.headers)
-        _check_texts("env", self.env)
+        check_headers(self.headers, also_ours="mcp-")
+        check_mapping("env", self.env)
         object.__setattr__(self, "headers", MappingProxyType(dict(self.headers)))
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         if self.url is None:
             self._check_command()
         else:
             self._check_url(self.url)
-        _check_seconds(self.connect_timeout)
+        check_seconds("connect_timeout", self.connect_timeout)
         options = tool(_nothing, timeout=self.timeout, requires=self.requires, needs_approval=self.needs_approval)
         object.__setattr__(self, "requires", options.requires)
         if self.tools is not None:
-            object.__setattr__(self, "tools", _names(self.tools))
+            check_texts("tools", self.tools)
+            object.__setattr__(self, "tools", frozenset(self.tools))
 
     @property
     def url(self) -> str | None:
@@ -85,24 +77,7 @@ class MCPServer:
     def _check_url(self, url: str) -> None:
         if self.env or self.cwd is not None:
             raise ValueError("env and cwd are of a command; a URL has headers.")
-        try:
-            parts = urlsplit(url)
-            valid = bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            valid = False
-        if not valid or any(character.isspace() for character in url):
-            raise ValueError(f"The URL of an MCP server is http://… or https://…, not {url!r}.")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("The URL of an MCP server holds no credentials: give them in `headers`.")
-        if parts.fragment:
-            raise ValueError(f"The URL of an MCP server has no #fragment: {url!r}.")
-        for name, value in self.headers.items():
-            if not _HEADER.fullmatch(name):
-                raise ValueError(f"headers: {name!r} is not the name of a header.")
-            if _OURS.fullmatch(name):
-                raise ValueError(f"headers: {name!r} is said by the protocol itself.")
-            if not _VALUE.fullmatch(value):
-                raise ValueError(f"The value of header {name!r} must be one line of text.")  # it may be a secret
+        check_url(url, "of an MCP server")
 
     def _check_command(self) -> None:
         if self.headers:
@@ -126,30 +101,9 @@ def _words(command: object) -> tuple[str, ...]:
         except ValueError as error:
             raise ValueError(f"The command of an MCP server cannot be read: {error}.") from None
     if not isinstance(command, Sequence) or not all(isinstance(word, str) for word in command):
-        raise TypeError(f"An MCP server is a URL or a command, text or a list of texts, not {command!r}.")
+        raise TypeError("An MCP server is a URL or a command, text or a list of texts.")
     if not command or not command[0]:
         raise ValueError("The command of an MCP server is empty.")
     if any("\0" in word for word in command):
         raise ValueError("The command of an MCP server holds no NUL.")
     return tuple(command)
-
-
-def _check_texts(what: str, given: object) -> None:
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{what} is a mapping of texts, not {type(given).__name__}.")
-    for name, value in given.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"{what} holds texts, not {name!r} with {type(value).__name__}.")
-
-
-def _check_seconds(given: object) -> None:
-    if not isinstance(given, int | float) or isinstance(given, bool):
-        raise TypeError(f"connect_timeout is a number of seconds, not {given!r}.")
-    if not 0 < given < math.inf:
-        raise ValueError(f"connect_timeout is a number of seconds above 0, not {given!r}.")
-
-
-def _names(names: object) -> frozenset[str]:
-    if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"tools is a collection of names, not {names!r}.")
-    return frozenset(names)
