@@ -1,5 +1,7 @@
 """The AG-UI gateway: runs tools, streams what they emit to browsers, and makes Stop reach them."""
 
+import typing
+
 from gateway.errors import (
     AbortError,
     AccessDenied,
@@ -21,10 +23,12 @@ from gateway.execution.outcomes import CANCELLED, NAVIGATED, TOOL_TIMEOUT, ToolO
 from gateway.execution.signals import AbortSignal
 from gateway.execution.task_context import TaskContext
 from gateway.execution.tools import Tool, tool
-from gateway.http.app import Gateway
 from gateway.settings import Settings
 from gateway.upstream.mcp_server import MCPServer
 from gateway.upstream.remote import RemoteAgent
+
+if typing.TYPE_CHECKING:
+    from gateway.http.app import Gateway
 
 __version__ = "0.1.0"
 
@@ -62,3 +66,12 @@ __all__ = [
     "recode",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    # Only where it is asked for: a tool in a process of its own serves nothing, and would wait for the import.
+    if name == "Gateway":
+        from gateway.http.app import Gateway
+
+        return Gateway
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,32 +1,23 @@
-"""The HTTP API as OpenAPI 3.1, and the routes that serve it and the schemas: all made from the models, never read.
+"""The HTTP API as OpenAPI 3.1 beside the schemas: all made from the models, never read. `published` serves them.
 
 `OPERATIONS` is the one list of what a client may ask; a test holds it against the routes.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
-from gateway.errors import NotFound
 from gateway.http.openapi_operations import JSON_TYPE, OPERATIONS, Answer, Operation
 from gateway.http.openapi_parts import COMMON_ERRORS, HEADERS, LINKS, PARAMETERS, STREAMED_EVENT
-from gateway.http.responses import Endpoint
 from gateway.wire.schema import all_definitions, json_text, schema_files
 from gateway.wire.schema_inputs import BODIES
 from gateway.wire.schema_models import DIALECT
 
-__all__ = ["OPERATIONS", "Operation", "openapi_document", "openapi_routes", "openapi_text", "published_files"]
+__all__ = ["OPERATIONS", "Operation", "document_at", "openapi_document", "openapi_text", "published_files"]
 
 Json = dict[str, Any]
-
-_MEDIA_TYPES = {".json": "application/schema+json", ".ts": "application/typescript; charset=utf-8"}
 
 
 @cache
@@ -39,6 +30,12 @@ def published_files() -> Mapping[str, str]:
 def openapi_text() -> str:
     """`schemas/openapi.json`."""
     return json_text(openapi_document())
+
+
+@lru_cache(maxsize=8)
+def document_at(server: str) -> str:
+    """The same for a gateway that is mounted at this path."""
+    return json_text(openapi_document(server))
 
 
 def openapi_document(server: str | None = None) -> Json:
@@ -137,34 +134,3 @@ def _moved(schema: Any) -> Any:
             for key, value in schema.items()
         }
     return [_moved(item) for item in schema] if isinstance(schema, list) else schema
-
-
-# -- serving --
-
-
-def openapi_routes() -> list[Route]:
-    """`GET /openapi.json` and `GET /schemas/{file}`; they need nothing of the engine."""
-    return [
-        Route("/openapi.json", Endpoint(_serve_openapi), methods=["GET"]),
-        Route("/schemas/{file:path}", Endpoint(_serve_schema), methods=["GET"]),
-    ]
-
-
-@lru_cache(maxsize=8)
-def _document_at(server: str) -> str:
-    return json_text(openapi_document(server))
-
-
-async def _serve_openapi(request: Request) -> Response:
-    # In a thread: the first time it takes half a second, and the loop has streams to serve.
-    text = await asyncio.to_thread(_document_at, str(request.scope.get("root_path", "")) or "/")
-    return Response(text, media_type=JSON_TYPE)
-
-
-async def _serve_schema(request: Request) -> Response:
-    name = request.path_params["file"]
-    text = (await asyncio.to_thread(published_files)).get(name)
-    if text is None:
-        raise NotFound(f"No published schema {name!r}.")
-    media_type = JSON_TYPE if name == "openapi.json" else _MEDIA_TYPES[name[name.rindex(".") :]]
-    return Response(text, media_type=media_type)

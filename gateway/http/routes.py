@@ -16,7 +16,7 @@ from gateway.http.answers import answer_call, answer_question, claim_call, pause
 from gateway.http.background import detach_all, detach_one
 from gateway.http.capabilities import agent_items, capabilities
 from gateway.http.engine import Engine
-from gateway.http.openapi import openapi_routes
+from gateway.http.published import published_routes
 from gateway.http.requests import (
     cursor_of,
     page_size,
@@ -92,7 +92,7 @@ class Routes:
             Route("/runs/{run_id}/tool-calls/{call_id:path}/result", Endpoint(self.answer_call), methods=["POST"]),
             Route("/threads/{thread_id}", Endpoint(self.get_thread), methods=["GET"]),
             Route("/threads/{thread_id}/stop", Endpoint(self.stop_thread), methods=["POST"]),
-            *openapi_routes(),
+            *published_routes(),
             Route("/healthz", Endpoint(self.healthz), methods=["GET"]),
             Route("/readyz", Endpoint(self.readyz), methods=["GET"]),
         ]

@@ -59,3 +59,10 @@ def test_a_tool_of_a_main_program_run_as_a_module_is_found() -> None:
     command = [sys.executable, "-m", "process_parent", "__main__:in_main", "word=hello"]
     done = subprocess.run(command, cwd=HERE, capture_output=True, timeout=LONG, check=True)
     assert done.stdout == b"hello from main"
+
+
+def test_a_process_that_only_runs_a_tool_imports_no_server() -> None:
+    program = "import sys, gateway.execution.child; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG, check=True)
+    assert "gateway.execution.child" in done.stdout.split()
+    assert not {"starlette", "uvicorn", "httpx", "ag_ui", "gateway.http.app"} & set(done.stdout.split())
