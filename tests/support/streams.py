@@ -246,6 +246,8 @@ class Streams:
     def _spoilt(self, event: Event) -> Event:
         """With a field that is null, of a wrong type, missing, or spelled as in Python; at any depth."""
         rng = self._rng
+        if not event:
+            return event  # it has lost its last field already
         spoilt = {**event}
         key = rng.choice(list(event))
         value = event[key]
