@@ -185,6 +185,24 @@ def test_the_agent_is_sent_neither_the_session_nor_a_cookie(
         assert "cookie" not in request["headers"]
 
 
+def test_the_thread_of_the_gateway_is_what_the_client_holds(gateway: Server, conversation: Conversation) -> None:
+    with gateway.client(headers={"x-session-id": SESSION}) as client:
+        folded = client.get(f"/threads/{conversation.thread_id}").json()["messages"]
+    held = conversation.turns["recall"]["messages"]
+    assert [message["id"] for message in folded] == [message["id"] for message in held]
+    for message, same in zip(folded, held, strict=True):
+        assert {key: message.get(key) for key in same} == same
+
+
+def test_an_agent_that_fails_in_the_middle_is_an_error_of_the_run(gateway: Server, name: str) -> None:
+    failed = Conversation(gateway, name, ["fail"])
+    assert failed.console == []
+    events = failed.events("fail")
+    assert answer(failed.turns["fail"]) == "Well"
+    assert (events[-1]["type"], events[-1]["message"]) == ("RUN_ERROR", "The model is gone.")
+    assert_valid_agui(events)
+
+
 @pytest.mark.parametrize("wire", OTHER_WIRES)
 def test_tanstacks_other_wires_are_as_good(gateway: Server, wire: str) -> None:
     said = ["hello", "look", "count"]

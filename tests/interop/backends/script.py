@@ -12,6 +12,7 @@ A turn goes by the last thing that the person said:
 - `remove`: a call of `remove`, the gateway's, before which the person is asked
 - `count and measure`: a call of `count` and one of `measure`, of two gateways
 - `wait`: a word, and then nothing more
+- `fail`: a word, and then an exception
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ CALLS = {
 class Turn:
     """What the model says next: pieces of text, then calls (tool, arguments), each `whole` or in pieces, too.
 
-    `waits` for ever after the text.
+    After the text it `waits` for ever, or `fails`.
     """
 
     text: Sequence[str] = ()
     calls: Sequence[tuple[str, dict[str, object]]] = ()
     whole: bool = False
     waits: bool = False
+    fails: bool = False
 
     async def pieces(self) -> AsyncIterator[str]:
         """The text; notes `closed` when whoever listens goes while it waits."""
@@ -54,6 +56,8 @@ class Turn:
                 await asyncio.Event().wait()
             finally:
                 note("closed")
+        if self.fails:
+            raise RuntimeError("The model is gone.")
 
 
 def next_turn(said: Sequence[str], results: Sequence[str]) -> Turn:
@@ -63,6 +67,8 @@ def next_turn(said: Sequence[str], results: Sequence[str]) -> Turn:
         return Turn([" / ".join(said)])
     if asked == "wait":
         return Turn(["Well"], waits=True)
+    if asked == "fail":
+        return Turn(["Well"], fails=True)
     if asked not in CALLS:
         return Turn(["Hel", "lo ", "there."])
     if results:

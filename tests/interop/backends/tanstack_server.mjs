@@ -19,7 +19,7 @@ const CALLS = {
   remove: [["remove", { path: "/a" }]],
 };
 
-/** What the model says next: pieces of text and calls, or nothing more for ever. */
+/** What the model says next: pieces of text and calls; after the text nothing more for ever, or an error. */
 function nextTurn(messages) {
   const said = messages.filter(({ role }) => role === "user").map(({ content }) => content);
   const last = messages.findLastIndex(({ role }) => role === "user");
@@ -27,6 +27,7 @@ function nextTurn(messages) {
   const asked = said.at(-1);
   if (asked === "recall") return { text: [said.join(" / ")] };
   if (asked === "wait") return { text: ["Well"], waits: true };
+  if (asked === "fail") return { text: ["Well"], fails: true };
   if (!CALLS[asked]) return { text: ["Hel", "lo ", "there."] };
   return results.length ? { text: ["It says ", results.join(" and ")] } : { calls: CALLS[asked], whole: asked === "count at once" };
 }
@@ -40,13 +41,14 @@ const forEver = (signal) =>
   });
 
 async function* speak({ messages, threadId, runId, request }) {
-  const { text = [], calls = [], whole = false, waits = false } = nextTurn(messages);
+  const { text = [], calls = [], whole = false, waits = false, fails = false } = nextTurn(messages);
   const messageId = crypto.randomUUID();
   yield { type: "RUN_STARTED", threadId, runId };
   if (text.length) {
     yield { type: "TEXT_MESSAGE_START", messageId, role: "assistant" };
     for (const delta of text) yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta };
     if (waits) await forEver(request.signal);
+    if (fails) throw new Error("The model is gone.");
     yield { type: "TEXT_MESSAGE_END", messageId };
   }
   for (const [toolCallName, given] of calls) {
