@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -27,13 +26,12 @@ from gateway.run.records import RunKey
 from gateway.stores.base import StopRequest
 from tests.execution.running import Desk, desk
 from tests.execution.virtual import VirtualLoop
+from tests.support.effort import Schedules
 
-SCHEDULES, PARTS = 2_000, 4
+SCHEDULES = Schedules(1_000, parts=2)
 GRACE = 2.5
 FOR_EVER = 1_000.0
 ADA = "anon:ada"
-# The same ones in CI, others each time elsewhere. A failure names its number: AGUI_SCHEDULE=<number> runs that one.
-FIRST = 0 if os.environ.get("CI") else random.SystemRandom().randrange(1_000_000) * SCHEDULES
 
 # What the work ends in: status and text of its result.
 ENDS = {
@@ -353,15 +351,10 @@ async def lives(numbers: range) -> None:
                 raise AssertionError(f"AGUI_SCHEDULE={number}: {error}\n{schedule}") from error
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_of_two_thousand_schedules_none_loses_what_a_job_says_or_comes_to(
+@pytest.mark.parametrize("part", range(SCHEDULES.parts))
+def test_of_a_thousand_schedules_none_loses_what_a_job_says_or_comes_to(
     part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)  # failures are planned
-    first = FIRST + part * (SCHEDULES // PARTS)
-    numbers = range(first, first + SCHEDULES // PARTS)
-    if only := os.environ.get("AGUI_SCHEDULE"):
-        numbers = range(int(only), int(only) + 1)
-    print(f"schedules {numbers.start} to {numbers.stop - 1}")  # noqa: T201 - pytest shows it with a failure
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(lives(numbers))
+        runner.run(lives(SCHEDULES.part(part)))

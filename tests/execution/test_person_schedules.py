@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import sys
 import time
@@ -29,11 +28,9 @@ from tests.execution.person_acts import Person, WayGivingStore, World
 from tests.execution.person_checks import check
 from tests.execution.person_tools import Schedule, around, schedule_of
 from tests.execution.virtual import VirtualLoop
+from tests.support.effort import Schedules
 
-PARTS = 4
-SCHEDULES = int(os.environ.get("AGUI_SCHEDULES", "1600"))
-# The same ones in CI, others each time elsewhere. A failure names its number: AGUI_SCHEDULE=<number> runs that one.
-FIRST = 0 if os.environ.get("CI") else random.SystemRandom().randrange(1_000_000) * 10_000
+SCHEDULES = Schedules(800, parts=2)
 LONG = 100.0  # virtual seconds that nothing may take once everybody has gone
 EPOCH = 1_700_000_000.0
 
@@ -179,15 +176,11 @@ def lives(numbers: range, caplog: pytest.LogCaptureFixture) -> Counter[str]:
     return happened
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(SCHEDULES.parts))
 def test_whatever_people_do_to_runs_and_runs_to_people_the_rules_hold(
     part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, "gateway")  # tools fail as planned, and the gateway never
-    first = FIRST + part * (SCHEDULES // PARTS)
-    numbers = range(first, first + SCHEDULES // PARTS)
-    if only := os.environ.get("AGUI_SCHEDULE"):
-        numbers = range(int(only), int(only) + 1)
-    print(f"schedules {numbers.start} to {numbers.stop - 1}")  # noqa: T201 - pytest shows it with a failure
+    numbers = SCHEDULES.part(part)
     happened = lives(numbers, caplog)
     assert len(numbers) < 300 or happened.keys() >= WANTED, WANTED - happened.keys()

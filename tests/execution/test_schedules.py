@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -38,12 +37,11 @@ from gateway.stores.base import StopRequest
 from gateway.stores.memory import MemoryStore
 from tests.execution.running import parse
 from tests.execution.virtual import VirtualLoop
+from tests.support.effort import Schedules
 
-SCHEDULES, PARTS = 10_000, 10
+SCHEDULES = Schedules(3_000, parts=3)
 GRACE = 2.5
 FOR_EVER = 1_000.0
-# The same ones in CI, others each time elsewhere. A failure names its number: AGUI_SCHEDULE=<number> runs that one.
-FIRST = 0 if os.environ.get("CI") else random.SystemRandom().randrange(1_000_000) * SCHEDULES
 
 
 @dataclass
@@ -450,13 +448,8 @@ async def lives(numbers: range) -> None:
                 raise AssertionError(f"AGUI_SCHEDULE={number}: {error}\n{schedule}") from error
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_of_ten_thousand_schedules_each_ends_as_the_rules_say(part: int, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("part", range(SCHEDULES.parts))
+def test_of_thousands_of_schedules_each_ends_as_the_rules_say(part: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "gateway")  # failures are planned, and their tracebacks cost more than they do
-    first = FIRST + part * (SCHEDULES // PARTS)
-    numbers = range(first, first + SCHEDULES // PARTS)
-    if only := os.environ.get("AGUI_SCHEDULE"):
-        numbers = range(int(only), int(only) + 1)
-    print(f"schedules {numbers.start} to {numbers.stop - 1}")  # noqa: T201 - pytest shows it with a failure
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(lives(numbers))
+        runner.run(lives(SCHEDULES.part(part)))

@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from gateway.errors import PayloadError
 from gateway.wire import normalise
 from gateway.wire.codec import Change, as_mapping, decode, encode, encode_strict
+from tests.support.effort import times
 
 SAFE = 2**53 - 1
 GOLDEN = json.loads((Path(__file__).parents[2] / "schemas/examples/payloads.json").read_text("utf-8"))
@@ -281,7 +282,7 @@ def refuse_constant(token: str) -> None:
     raise AssertionError(f"{token} is no JSON")
 
 
-@settings(max_examples=500)
+@settings(max_examples=times(200))
 @given(odd | mixed)
 def test_whatever_comes_one_line_of_json_goes_out(value: object) -> None:
     encoded = encode(value)
@@ -293,7 +294,7 @@ def test_whatever_comes_one_line_of_json_goes_out(value: object) -> None:
     assert decode(encoded) == parsed
 
 
-@settings(max_examples=500)
+@settings(max_examples=times(200))
 @given(clean)
 def test_clean_values_come_back_as_they_were(value: object) -> None:
     changes: list[Change] = []
@@ -303,7 +304,7 @@ def test_clean_values_come_back_as_they_were(value: object) -> None:
     assert encode_strict(value) == encoded
 
 
-@settings(max_examples=500)
+@settings(max_examples=times(200))
 @given(mixed)
 def test_the_fast_and_the_slow_path_write_the_same(value: object) -> None:
     plain, changes = normalise.normalise(value)
@@ -326,7 +327,7 @@ def replaced(value: object, encoded: object) -> bool:
     return type(value) is not type(encoded) or value != encoded
 
 
-@settings(max_examples=500)
+@settings(max_examples=times(200))
 @given(trees(clean_leaves | st.floats() | st.integers(), clean_text | st.integers()))
 def test_changes_are_reported_if_and_only_if_something_was_replaced(value: object) -> None:
     changes: list[Change] = []
@@ -334,7 +335,7 @@ def test_changes_are_reported_if_and_only_if_something_was_replaced(value: objec
     assert bool(changes) == replaced(value, decode(encoded))
 
 
-@settings(max_examples=500)
+@settings(max_examples=times(200))
 @given(odd | mixed)
 def test_strict_raises_at_the_first_change_with_its_path(value: object) -> None:
     changes: list[Change] = []
@@ -348,7 +349,7 @@ def test_strict_raises_at_the_first_change_with_its_path(value: object) -> None:
     assert (caught.value.kind, caught.value.path) == changes[0]
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(odd)
 def test_changes_are_added_to_what_the_list_holds(value: object) -> None:
     alone: list[Change] = []
@@ -359,7 +360,7 @@ def test_changes_are_added_to_what_the_list_holds(value: object) -> None:
     assert changes == [before, *alone]
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(st.integers())
 def test_integers_are_numbers_while_javascript_can_hold_them(number: int) -> None:
     for n in (number, number * 2**50, Int(number), np.array([number], dtype=object)):
@@ -368,7 +369,7 @@ def test_integers_are_numbers_while_javascript_can_hold_them(number: int) -> Non
         assert parsed == (exact if abs(exact) <= SAFE else str(exact))
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(all_text)
 def test_text_without_lone_surrogates_keeps_its_meaning(text: str) -> None:
     changes: list[Change] = []
@@ -692,7 +693,7 @@ def test_a_mapping_that_cannot_be_read_is_a_type_error() -> None:
 # --- decode -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(trees(st.integers() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | clean_text, clean_text))
 def test_decoding_agrees_with_the_standard_library(value: object) -> None:
     data = json.dumps(value)
@@ -741,7 +742,7 @@ def test_deep_json_with_a_long_integer_is_read_or_refused() -> None:
         decode(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(st.binary() | st.text(string.digits + '-.eE[]{}",: nulltrefas').map(str.encode))
 def test_garbage_is_a_value_error_or_what_the_standard_library_reads(data: bytes) -> None:
     try:

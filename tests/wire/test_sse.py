@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.wire import sse
 from gateway.wire.codec import encode
 from gateway.wire.sse import KEEP_ALIVE, Decoder, Message, MessageTooLarge, frame, retry
+from tests.support.effort import times
 
 LINE_ENDS = ("\n", "\r", "\r\n")
 
@@ -89,7 +90,7 @@ garbage = st.lists(pieces | st.binary(max_size=4), max_size=40).map(b"".join)
 places = st.lists(st.integers(min_value=0), max_size=30)
 
 
-@settings(max_examples=400)
+@settings(max_examples=times(150))
 @given(st.lists(payloads), places, st.sampled_from([b"", b"\xef\xbb\xbf"]), st.booleans())
 def test_any_payloads_in_any_chunks_come_back(
     payloads: list[bytes], places: list[int], start: bytes, keep_alive: bool
@@ -100,7 +101,7 @@ def test_any_payloads_in_any_chunks_come_back(
     assert decode(*cut(stream, places)) == expected
 
 
-@settings(max_examples=400)
+@settings(max_examples=times(150))
 @given(garbage, places, st.booleans())
 def test_garbage_decodes_the_same_whole_or_cut(stream: bytes, places: list[int], flush: bool) -> None:
     whole = outcome([stream], 1000, flush)
@@ -108,7 +109,7 @@ def test_garbage_decodes_the_same_whole_or_cut(stream: bytes, places: list[int],
     assert outcome([bytes([byte]) for byte in stream], 1000, flush) == whole
 
 
-@settings(max_examples=400)
+@settings(max_examples=times(150))
 @given(garbage, places, st.integers(0, 30), st.booleans())
 def test_beyond_the_limit_it_is_the_same_too(stream: bytes, places: list[int], limit: int, flush: bool) -> None:
     whole = outcome([stream], limit, flush)
@@ -117,13 +118,13 @@ def test_beyond_the_limit_it_is_the_same_too(stream: bytes, places: list[int], l
     assert all(len(message.data) <= limit for message in whole[0])
 
 
-@settings(max_examples=400)
+@settings(max_examples=times(150))
 @given(garbage)
 def test_it_agrees_with_the_algorithm_of_the_standard(stream: bytes) -> None:
     assert decode(stream) == reference(stream)
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(
     st.lists(st.tuples(st.lists(st.text("ab: \u2028\u2029\x85\x0b\x0c\x1c"), min_size=1), st.sampled_from(LINE_ENDS))),
     places,
@@ -135,7 +136,7 @@ def test_data_of_many_lines_with_any_line_end_is_joined_by_lf(
     assert [m.data for m in decode(*cut(stream, places))] == ["\n".join(lines).encode() for lines, _ in messages]
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(150))
 @given(st.lists(st.tuples(st.text("xy", min_size=1), st.lists(st.sampled_from(LINE_ENDS), min_size=2, max_size=2))))
 def test_line_ends_may_be_mixed(messages: list[tuple[str, list[str]]]) -> None:
     # "\r" and then "\n" would be one line end, not two.
