@@ -98,14 +98,16 @@ class Shape:
         mended: Json = {}
         for given, item in value.items():
             name = self._aliases.get(given, given)
-            if name not in self.fields or (name != given and name in value):
+            if (field := self.fields.get(name)) is None or (name != given and name in value):
                 mended[given] = item
                 continue
             if name != given:
                 repairs.append("renamed")
-            item = self.fields[name].fit(item, repairs)
+            item = field.fit(item, repairs)
             if item is not MISSING:
                 mended[name] = item
+        if self._needs <= mended.keys():
+            return value if len(repairs) == before else mended
         missing = [name for name in self.fields if name in self._needs and name not in mended]
         fills = [self.fields[name].fill for name in missing]
         if None in fills:
@@ -113,7 +115,7 @@ class Shape:
         for name, fill in zip(missing, fills, strict=True):
             repairs.append("filled")
             mended[name] = fill(mended)  # type: ignore[misc]  # None is in none of them, as above
-        return value if len(repairs) == before else mended
+        return mended
 
 
 ANYTHING = Shape()
