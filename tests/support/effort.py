@@ -1,4 +1,4 @@
-"""How much the random tests try: `AGUI_EFFORT=10 scripts/test --timeout=0 tests/execution tests/wire` is ten times more.
+"""How much the random tests try: `AGUI_EFFORT=10 scripts/test --timeout=0 tests/execution tests/wire` is ten times it.
 
 What they can find at all, they find nearly always among the first hundreds; the rest is for a machine that has time.
 """
