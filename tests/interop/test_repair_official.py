@@ -17,8 +17,8 @@ from gateway.wire.events import run_error, run_finished, run_started
 from tests.support.node import INTEROP, run_node
 from tests.support.streams import RUN, Event, Streams
 
-BATCHES = 4
-STREAMS = 5_000  # a batch
+BATCHES = 8
+STREAMS = 2_500  # a batch
 AGENTS = 10  # one of so many goes through a whole agent, which is slower by far
 NOW = 1_700_000_000_000
 SEED = int(os.environ.get("REPAIR_SEED") or Random().randrange(2**32))
