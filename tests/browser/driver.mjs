@@ -64,6 +64,10 @@ const commands = {
     watch(profile.page, profile.complaints);
     await profile.page.goto(url);
   },
+  /** Closes every page. */
+  async shut() {
+    for (const name of [...profiles.keys()]) await close(name);
+  },
   async goto({ url }, { page }) {
     await page.goto(url);
   },

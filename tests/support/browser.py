@@ -13,7 +13,7 @@ import pytest
 from tests.support.node import INTEROP, node_environment
 from tests.support.servers import eventually
 
-__all__ = ["Browser", "Page", "browser", "by_id"]
+__all__ = ["Browser", "Page", "browser", "by_id", "chromium"]
 
 DRIVER = Path(__file__).parents[1] / "browser" / "driver.mjs"
 EXIT_SECONDS = 20
@@ -104,6 +104,9 @@ class Browser:
         page.ask("open", url=url, name=profile, beside=beside)
         return page
 
+    def close_pages(self) -> None:
+        Page(self._process, "").ask("shut")
+
     def close(self) -> None:
         """Closes Chromium and its driver."""
         try:
@@ -113,8 +116,15 @@ class Browser:
             self._process.communicate()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
     running = Browser()
     yield running
     running.close()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """The one that all tests of this process share; what a module leaves open would ask its server for ever."""
+    yield chromium
+    chromium.close_pages()
