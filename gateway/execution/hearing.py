@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from gateway.errors import StoreError
 from gateway.execution.live import LiveRun
@@ -17,6 +18,9 @@ __all__ = ["Hearing"]
 logger = logging.getLogger("gateway")
 
 LISTEN_AGAIN = 1.0
+# Seconds that a shutdown gives the store to tell of a Stop that has not come through.
+LAST_LOOK = 0.25
+LAST_ASK = 0.5
 
 
 class Hearing:
@@ -68,3 +72,17 @@ class Hearing:
                 self._questions.changed(question)
         if run.presence.cancels:
             run.presence.told(await self._store.watched(key))
+
+    async def catch_up(self, keys: Iterable[RunKey]) -> None:
+        """Before a shutdown stops them: what these runs should have heard by now."""
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(LAST_LOOK):
+                await asyncio.gather(*map(self.look_at, keys))
+
+    async def last_stop(self, run: LiveRun) -> None:
+        """Before the end of a run that a shutdown has stopped: a Stop that was accepted meanwhile counts."""
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(LAST_ASK):
+                record = await self._store.get(run.key)
+                if record is not None and record.stop_requested is not None:
+                    run.stopped_after_all(record.stop_requested)

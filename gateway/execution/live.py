@@ -112,6 +112,7 @@ class LiveRun:
         self.who = ""  # started it, as the log says it
         self.signal = AbortSignal()
         self.calls: dict[str, Call] = {}
+        self.early_stops: dict[str, str] = {}  # of calls that are announced and not made yet: the reason
         # The worker's own: a tool that goes on after the end of its run is still counted.
         self.counts = Counts() if counts is None else counts
         self.done = asyncio.Event()
@@ -345,6 +346,10 @@ class LiveRun:
         self.signal.abort(reason)
         return True
 
+    def stopped_after_all(self, reason: str) -> None:
+        """The person wanted it stopped, too, although something else has stopped it first."""
+        self.machine.record = replace(self.machine.record, reason=reason, stop_requested=reason)
+
     def end(self, result: Any = None) -> None:
         """The terminal event that the run's history calls for; exactly once."""
         self.settle()
@@ -354,7 +359,7 @@ class LiveRun:
 
     def _last_frames(self, now: float, result: Any) -> list[bytes]:
         reason, machine, ending = self.signal.reason, self.machine, self.ending
-        if reason == "user":
+        if "user" in (reason, machine.record.stop_requested):
             return machine.cancel(now, result)
         if reason is not None:
             return machine.fail(now, *ENDINGS[reason])

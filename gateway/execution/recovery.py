@@ -159,6 +159,8 @@ def _end(record: RunRecord, notes: list[Note], now: float, why: str) -> tuple[li
             machine.set_call(replace(call, status=output.status, ended_at=now, open=False))
             if record.messages is None and len(record.calls) == 1:  # the one call of `/tools`, or of a background run
                 machine.record = replace(machine.record, result=encode(output.to_wire()))
+    if record.stop_requested is not None:  # also when something else was stopping it before
+        machine.record = replace(machine.record, reason=record.stop_requested)
     stopped = machine.record.reason == "user"
     frames += machine.cancel(now) if stopped else machine.fail(now, *ENDINGS[why])
     return frames, machine.record

@@ -266,6 +266,8 @@ class Supervisor:
             return
         if run.lease is not None and not run.signal.aborted:
             await self.questions.leave(run.lease, lambda: [] if run.signal.aborted else run.questions)
+        if run.signal.reason == "shutdown" and self.store.shared:
+            await self._hearing.last_stop(run)
         self._settle_parked(run)
         run.end(result)
 
@@ -327,9 +329,11 @@ class Supervisor:
         if request.call_id is None:
             if run.stop(request.reason, request.message):
                 audit.info("run %s stopped: reason=%s tools=%s %s", run.key.label, request.reason, _tools(run), run.who)
-        elif (call := run.find_call(request.call_id)) is not None and not call.closed:
+        elif (call := run.find_call(request.call_id)) is None:
+            run.early_stops.setdefault(request.call_id, request.reason)
+        elif not call.closed:
             call.signal.abort(request.reason)
-        elif call is not None and call.parked and not (run.streaming or run.machine.over):  # an agent would hang
+        elif call.parked and not (run.streaming or run.machine.over):  # an agent would hang
             call.finish(aborted_output(call, request.reason))
 
     def _lost(self, run: LiveRun, reason: str) -> None:
@@ -360,6 +364,8 @@ class Supervisor:
         self.draining = True
         if timeout:
             await self._wait_for_runs(timeout)
+        if self.store.shared:
+            await self._hearing.catch_up(list(self._runs))
         for run in list(self._runs.values()):
             run.stop("shutdown")
         await self._wait_for_runs(2 * SHUTDOWN_GRACE + 0.25)  # twice: middleware has a part of its own

@@ -219,6 +219,19 @@ async def test_a_run_that_something_else_was_stopping_fails() -> None:
         assert (record.status, record.reason, record.error["code"]) == ("failed", "run_timeout", "interrupted")
 
 
+async def test_a_stop_of_a_run_that_something_else_was_stopping_counts() -> None:
+    async with world() as now:
+        run = await started(now, streaming)
+        await now.at.saw(run, "begun")
+        run.writer.write(run.machine.stop(1.0, "shutdown"))
+        run.writer.save(run.machine.record)
+        await now.store.request_stop(StopRequest(run.key, "user"))
+        now.die()
+        record, events = await now.recovered(run)
+        assert (record.status, record.reason) == ("cancelled", "user")
+        assert names(events).count("run.stopping") == 1
+
+
 async def test_what_a_stream_has_open_is_closed() -> None:
     async with world() as now:
         run = await started(now, streaming)

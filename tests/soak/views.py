@@ -68,6 +68,10 @@ class Run:
         return bool(self.events) and self.events[-1]["type"] in TERMINALS
 
     @property
+    def completed(self) -> bool:
+        return self.over and self.events[-1]["type"] == "RUN_FINISHED"
+
+    @property
     def pid(self) -> int | None:
         """The process that executes it, once that is known."""
         found = next(self.named("began"), None)
