@@ -118,10 +118,7 @@ async def _close_questions(store: Store, key: RunKey) -> None:
 
 async def _untold(store: Store, record: RunRecord) -> list[Note]:
     """The notes that were the run's to tell, if it died in between: no other run will."""
-    owner, run_id = record.key
-    if owner is None:
-        return []
-    taken = [note for note in await store.notes(owner, record.thread_id) if note.delivered_to == run_id]
+    taken = await store.close_notes(record.key, record.thread_id)
     if not taken:
         return []
     history: Any = [] if record.messages is None else decode(record.messages)

@@ -14,7 +14,8 @@ The promises, in the words that tests use:
   time, and may be lost.
 - **Questions change by compare and swap,** several of one run together or not at all: of two answers, or an answer and
   a Stop, exactly one counts. The owning worker gets a message, which only saves time.
-- **A note is told once.** `take_notes` gives a note to one run only, and to that one again if it asks again.
+- **A note is told once.** `take_notes` gives a note to one run only, and to that one again if it asks again. One
+  whose worker seems dead takes no more.
 
 Times are the store's own (Unix seconds), so that workers need not agree on a clock.
 """
@@ -260,6 +261,9 @@ class Store(Protocol):
 
     async def take_notes(self, owner: str, thread_id: str, run_id: str) -> list[Note]:
         """The notes for this run to tell: those that no other run has taken."""
+
+    async def close_notes(self, key: RunKey, thread_id: str) -> list[Note]:
+        """The notes that this run has taken; it takes no more, also when its worker was only asleep."""
 
     # visibility and tickets
     async def visibility(self, session: str) -> Visibility: ...

@@ -25,6 +25,7 @@ class MemoryState:
         self._questions: dict[RunKey, dict[str, Question]] = {}
         self._asked_by: dict[str, RunKey] = {}
         self._notes: dict[tuple[str, str], dict[str, Note]] = {}
+        self._takes_no_notes: set[RunKey] = set()
         self._visibility: OrderedDict[str, tuple[Visibility, float]] = OrderedDict()
         self._tickets: dict[str, Ticket] = {}
         self._run_tickets: dict[RunKey, list[str]] = {}
@@ -67,6 +68,7 @@ class MemoryState:
                 del self._asked_by[interrupt_id]
         for digest in self._run_tickets.pop(key, ()):
             del self._tickets[digest]
+        self._takes_no_notes.discard(key)
 
     async def add_note(self, owner: str, thread_id: str, note: Note) -> None:
         self._forget_notes()
@@ -76,7 +78,14 @@ class MemoryState:
         self._forget_notes()
         return sorted(self._notes.get((owner, thread_id), {}).values(), key=lambda note: note.ended_at)
 
+    async def close_notes(self, key: RunKey, thread_id: str) -> list[Note]:
+        self._takes_no_notes.add(key)
+        owner, run_id = key
+        return [] if owner is None else [n for n in await self.notes(owner, thread_id) if n.delivered_to == run_id]
+
     async def take_notes(self, owner: str, thread_id: str, run_id: str) -> list[Note]:
+        if RunKey(owner, run_id) in self._takes_no_notes:
+            return []
         mine = [note for note in await self.notes(owner, thread_id) if note.delivered_to in (None, run_id)]
         kept = self._notes.get((owner, thread_id), {})
         for note in mine:

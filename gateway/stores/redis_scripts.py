@@ -15,6 +15,7 @@ from gateway.stores.redis_script import FIELDS, SOURCES, Argument, Command, Scri
 __all__ = [
     "APPEND",
     "ASK",
+    "CLOSE_NOTES",
     "CREATE",
     "DISCARD",
     "DROP_WORKER",
@@ -342,13 +343,15 @@ return worker
 )
 
 # KEYS: the notes of a thread. ARGV: now, seconds they are kept, who takes them (or nothing); to add one: its run, when
-# it ended, the note. Answers run, note, who has taken it, for each.
+# it ended, the note. Answers note and who has taken it, for each.
 NOTES = Script(
     """
 if ARGV[4] then
   redis.call('HSETNX', KEYS[1], 'n' .. ARGV[4], ARGV[5] .. ' ' .. ARGV[6])
   redis.call('PEXPIRE', KEYS[1], ms(tonumber(ARGV[2]) + 60))
 end
+local taker = ARGV[3]
+if taker ~= '' and redis.call('HEXISTS', KEYS[1], 'c' .. taker) == 1 then taker = '' end
 local found, horizon = {}, now() - tonumber(ARGV[2])
 local all = redis.call('HGETALL', KEYS[1])
 for at = 1, #all, 2 do
@@ -358,13 +361,22 @@ for at = 1, #all, 2 do
     if tonumber(string.sub(all[at + 1], 1, space - 1)) < horizon then
       redis.call('HDEL', KEYS[1], 'n' .. id, 't' .. id)
     else
-      if ARGV[3] ~= '' then redis.call('HSETNX', KEYS[1], 't' .. id, ARGV[3]) end
+      if taker ~= '' then redis.call('HSETNX', KEYS[1], 't' .. id, taker) end
       found[#found + 1] = string.sub(all[at + 1], space + 1)
       found[#found + 1] = redis.call('HGET', KEYS[1], 't' .. id) or ''
     end
   end
 end
 return found
+"""
+)
+
+# KEYS: the notes of a thread. ARGV: now, seconds they are kept, a run that takes no more of them.
+CLOSE_NOTES = Script(
+    """
+redis.call('HSET', KEYS[1], 'c' .. ARGV[3], 1)
+redis.call('PEXPIRE', KEYS[1], ms(tonumber(ARGV[2]) + 60))
+return 1
 """
 )
 

@@ -15,7 +15,7 @@ from gateway.settings import Settings
 from gateway.stores.base import Lease, QuestionChanged, Ticket, Visibility
 from gateway.stores.redis_keys import Keys, raw
 from gateway.stores.redis_line import Line
-from gateway.stores.redis_scripts import ASK, NOTES, SWAP, SWAP_TICKET, Argument
+from gateway.stores.redis_scripts import ASK, CLOSE_NOTES, NOTES, SWAP, SWAP_TICKET, Argument
 from gateway.stores.redis_writer import record_bytes
 from gateway.stores.values import dump, load
 
@@ -137,6 +137,14 @@ class RedisState(ABC):
     async def take_notes(self, owner: str, thread_id: str, run_id: str) -> list[Note]:
         notes = await self._notes(owner, thread_id, run_id)
         return [note for note in notes if note.delivered_to == run_id]
+
+    async def close_notes(self, key: RunKey, thread_id: str) -> list[Note]:
+        owner, run_id = key
+        if owner is None:
+            return []
+        kept = str(self._settings.interrupt_ttl)
+        await self._line.ask(CLOSE_NOTES([self._keys.notes(owner, thread_id)], self._now(), kept, raw(run_id)))
+        return [note for note in await self._notes(owner, thread_id, "") if note.delivered_to == run_id]
 
     async def _notes(self, owner: str, thread_id: str, taker: str, *added: Argument) -> list[Note]:
         kept = str(self._settings.interrupt_ttl)

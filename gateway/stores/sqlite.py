@@ -272,6 +272,9 @@ class SqliteStore:
     async def take_notes(self, owner: str, thread_id: str, run_id: str) -> list[Note]:
         return await self._write(lambda db: self._state.take_notes(db, owner, thread_id, run_id))
 
+    async def close_notes(self, key: RunKey, thread_id: str) -> list[Note]:
+        return await self._write(lambda db: self._state.close_notes(db, key, thread_id))
+
     # -- visibility and tickets --
 
     async def visibility(self, session: str) -> Visibility:

@@ -26,7 +26,7 @@ CREATE TABLE runs (
     run INTEGER PRIMARY KEY AUTOINCREMENT,
     owner TEXT, run_id TEXT NOT NULL, thread_id TEXT NOT NULL, status TEXT NOT NULL,
     fingerprint BLOB NOT NULL, worker TEXT NOT NULL, epoch INTEGER NOT NULL,
-    ended_at REAL, expires_at REAL, stop_requested TEXT, record TEXT NOT NULL
+    ended_at REAL, expires_at REAL, stop_requested TEXT, record TEXT NOT NULL, takes_notes INTEGER NOT NULL DEFAULT 1
 );
 CREATE INDEX runs_by_key ON runs (run_id, owner);
 CREATE INDEX runs_by_owner ON runs (owner);

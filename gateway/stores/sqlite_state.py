@@ -110,7 +110,17 @@ class StateTables:
         rows = db.execute(query, (owner, thread_id, self._runs.now() - self._note_ttl))
         return [load(Note, body) for (body,) in rows]
 
+    def close_notes(self, db: sqlite3.Connection, key: RunKey, thread_id: str) -> list[Note]:
+        owner, run_id = key
+        if owner is None:
+            return []
+        db.execute("UPDATE runs SET takes_notes = 0 WHERE owner = ? AND run_id = ?", (owner, run_id))
+        return [note for note in self.notes(db, owner, thread_id) if note.delivered_to == run_id]
+
     def take_notes(self, db: sqlite3.Connection, owner: str, thread_id: str, run_id: str) -> list[Note]:
+        query = "SELECT 1 FROM runs WHERE owner = ? AND run_id = ? AND NOT takes_notes"
+        if db.execute(query, (owner, run_id)).fetchone() is not None:
+            return []
         mine = [note for note in self.notes(db, owner, thread_id) if note.delivered_to in (None, run_id)]
         taken = [replace(note, delivered_to=run_id) for note in mine]
         query = "UPDATE notes SET body = ? WHERE owner = ? AND thread_id = ? AND run_id = ?"

@@ -700,6 +700,17 @@ async def test_a_note_is_taken_by_one_run_only_and_by_that_one_again(store: Stor
     assert [item.run_id for item in await store.take_notes("anon:ada", "thread-1", "run-x")] == ["job-3"]
 
 
+async def test_a_run_whose_worker_seems_dead_takes_no_more_notes(store: Store) -> None:
+    await run_of(store)
+    await store.add_note("anon:ada", "thread-1", note(1))
+    (taken,) = await store.take_notes("anon:ada", "thread-1", "run-1")
+    await store.add_note("anon:ada", "thread-1", note(2))
+    assert await store.close_notes(KEY, "thread-1") == [taken]
+    await store.take_notes("anon:ada", "thread-1", "run-1")  # its worker was only asleep
+    assert [item.run_id for item in await store.take_notes("anon:ada", "thread-1", "run-2")] == ["job-2"]
+    assert await store.close_notes(RunKey(None, "run-1"), "thread-1") == []
+
+
 async def test_notes_belong_to_an_owner_and_a_thread(store: Store) -> None:
     await store.add_note("anon:ada", "thread-1", note(1))
     assert await store.notes("anon:bob", "thread-1") == []
