@@ -101,8 +101,8 @@ class QuestionDesk:
             while (question := await self.find(key, interrupt_id)) is not None and question.open:
                 if await self.store.replace_questions(key, [(question, replace(question, closed=True))]):
                     return
-        except StoreError:  # whoever answers finds the run over instead
-            logger.warning("A question of run %s could not be closed", key.label, exc_info=True)
+        except StoreError as error:  # whoever answers finds the run over instead
+            logger.warning("A question of run %s could not be closed: %s", key.label, error)
 
     async def find(self, key: RunKey, interrupt_id: str) -> Question | None:
         """A question of the run."""

@@ -53,8 +53,8 @@ async def recover_orphans(store: Store, worker: str, owed: Owed, sure: Callable[
         async with gate:
             try:
                 record = await recover(store, key, worker, owed)
-            except StoreError:
-                logger.warning("Run %s could not be recovered yet", key.label, exc_info=True)
+            except StoreError as error:
+                logger.warning("Run %s could not be recovered yet: %s", key.label, error)
             else:
                 if record is not None:
                     audit.info("run %s recovered: status=%s", key.label, record.status)

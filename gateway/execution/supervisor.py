@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic, time
 from typing import Any
 
-from gateway.errors import TooMany, Unavailable
+from gateway.errors import StoreError, TooMany, Unavailable
 from gateway.execution.background import Detached, Detacher, Rejected
 from gateway.execution.call import Call
 from gateway.execution.clocks import PausableTimer
@@ -249,6 +249,9 @@ class Supervisor:
         elif timed_out:
             logger.warning("The context of run %s was not left in time", run.key.label)
             ending = ENDINGS["run_timeout"]
+        elif isinstance(error, StoreError):
+            logger.error("The store failed run %s: %s", run.key.label, error)
+            ending = ENDINGS["store"]
         else:
             logger.error("Run %s failed inside the gateway", run.key.label, exc_info=error)
             ending = ("internal", "The gateway failed; its log says why.")

@@ -695,7 +695,7 @@ async def test_a_store_that_fails_is_not_the_agents_failure(
             record, events = await ended(at, run)
         assert closed == [True]
         assert record.error is not None
-        assert (record.error["code"], shown(events)) == ("internal", ["begun", "last"])
+        assert (record.error["code"], shown(events)) == ("store_unavailable", ["begun", "last"])
 
 
 class Failing:
