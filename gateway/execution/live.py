@@ -119,8 +119,7 @@ class LiveRun:
         leave, cancels = partial(self.stop, "disconnect"), settings.on_disconnect == "cancel"
         self.presence = Presence(leave, cancels=cancels, grace=settings.disconnect_grace)
         self._batched = self._seen = 0
-        self._batching = False
-        self._settled_at = 0.0
+        self._batching, self._settled_at = False, 0.0
         self._notices: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()

@@ -256,7 +256,8 @@ class Routes:
         if record.over or (call.ended_at is not None and not self._parks(record, call)):
             return JSON(record.to_wire())
         live = self._engine.supervisor.live(record.key)
-        if live is not None and live.find_call(call_id) is None:  # one inside it, that is over
+        inside = record.call(call_id) is None
+        if inside and live is not None and live.find_call(call_id) is None:  # that one is over
             return JSON(record.to_wire())
         stopped = StopRequest(record.key, "user", stop.reason, call_id)
         record = await self._engine.supervisor.stop(stopped) or record

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.errors import OrderError
+from gateway.run.call_names import CallNames
 from gateway.run.chunks import CHUNKS, Chunks
 from gateway.run.order import CALL_START, NOBODY, OWNER, Open, OrderMachine
 from gateway.run.thinking import Thinking
@@ -27,7 +28,7 @@ Event = dict[str, Any]
 REPAIRS: Mapping[str, str] = {
     "json": "what was nearly JSON: `NaN` and `Infinity` are `null`, lone surrogates and bytes that are no UTF-8 U+FFFD",
     "escaped": "U+0085, U+2028 and U+2029, at which some readers end a line, are escaped",
-    "renamed": "a field in `snake_case` has its name, a CUSTOM `tool.requested` or `tool.waiting` is `upstream.…`",
+    "renamed": "a field in `snake_case`, a call of a taken id, a CUSTOM `tool.requested` or `tool.waiting` is renamed",
     "null": "`null` for a field that is optional is left out",
     "type": "a value of a wrong type is converted where that is safe, else left out; so is a malformed part",
     "filled": "a field that is needed and goes without saying is there",
@@ -58,14 +59,13 @@ class Repair:
     cut while something new is open has none. `seen` counts the events of this request that could be read at all,
     `counts` the repairs by their kind (`REPAIRS`).
 
-    `name` is asked, as a call begins, for the id that the run has for it; `names` are those that differ, by the agent's
-    own, in this answer. To give a call another id afterwards could give it another's owner.
+    `names` give calls the ids that the run has for them, before anything else is asked: to give a call another id
+    afterwards could give it another's owner.
     """
 
-    def __init__(self, name: Callable[[str], str] | None = None) -> None:
+    def __init__(self, names: CallNames | None = None) -> None:
         self.counts: Counter[str] = Counter()
-        self.names: dict[str, str] = {}
-        self._name = name
+        self._names = CallNames() if names is None else names
         self._order = OrderMachine(started=True)
         self.begin()
 
@@ -74,7 +74,7 @@ class Repair:
         self.failed: Event | None = None
         self.seen = 0
         self._held: Event | None = None
-        self.names.clear()
+        self._names.begin()
         self._running = False
         self._open_at_end: frozenset[Open] = frozenset()
         self._chunks = Chunks()
@@ -135,7 +135,7 @@ class Repair:
         except OrderError:
             return self._drop()
         self.counts["chunk"] += 1
-        return self._placed(parts)
+        return [repaired for part in parts for repaired in self._place(part, None, self._names.goes_on)]
 
     def _started(self, event: Event, now: int) -> list[Repaired]:
         if self._running:
@@ -153,7 +153,7 @@ class Repair:
         if not self._running:
             self.counts["order"] += 1
         before = self._placed(self._chunks.before(event))
-        self._held, self._running = event, False
+        self._held, self._running = self._names.named(event, self._is_open) or event, False
         self._open_at_end = frozenset(self._order.opened)
         return before
 
@@ -173,27 +173,24 @@ class Repair:
     def _placed(self, events: Iterable[Event]) -> list[Repaired]:
         return [repaired for event in events for repaired in self._place(event, None)]
 
-    def _place(self, event: Event, payload: bytes | None) -> list[Repaired]:
+    def _place(
+        self, event: Event, payload: bytes | None, is_open: Callable[[str], bool] | None = None
+    ) -> list[Repaired]:
         """The event where it may stand, with what has to come before it; nothing where it may not."""
-        if self._name is not None and event["type"] in _OF_CALLS:
-            named = self._named(self._name, event)
-            event, payload = named, payload if named is event else None
+        named = self._names.named(event, is_open or self._is_open)
+        if named is not event:
+            if named is None:
+                return self._drop()
+            event, payload = named, None
+            self.counts["renamed"] += 1
         try:
             self._order.feed(event["type"], event)
         except OrderError:
             return self._mended(event)
         return [Repaired(event, payload)]
 
-    def _named(self, name: Callable[[str], str], event: Event) -> Event:
-        given = event["toolCallId"]
-        known = self.names.get(given, given)
-        if event["type"] == CALL_START and not self._order.holds(CALL_START, {"toolCallId": known}):
-            known = name(given)
-            if known != given:
-                self.names[given] = known
-            else:
-                self.names.pop(given, None)
-        return event if known == given else {**event, "toolCallId": known}
+    def _is_open(self, call_id: str) -> bool:
+        return self._order.holds(CALL_START, {"toolCallId": call_id})
 
     def _mended(self, event: Event) -> list[Repaired]:
         made: list[Repaired] = []
@@ -228,5 +225,4 @@ class Repair:
         return []
 
 
-_OF_CALLS = frozenset({CALL_START, "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"})
 _FRAME = {"RUN_STARTED": Repair._started, "RUN_FINISHED": Repair._finished, "RUN_ERROR": Repair._failed}

@@ -21,10 +21,10 @@ from gateway.execution.agent_stream import AGENT_FAILED
 from gateway.execution.call import now_ms
 from gateway.execution.ending import Ending
 from gateway.execution.live import LiveRun
+from gateway.run.call_names import CallNames
 from gateway.run.records import CallRecord
 from gateway.run.repair import Repair
 from gateway.wire.frames import Frames
-from gateway.wire.inputs import MAX_ID, valid_id
 from gateway.wire.sse import MessageTooLarge
 
 __all__ = ["Relay", "Streamed"]
@@ -33,6 +33,8 @@ logger = logging.getLogger("gateway")
 
 # How long an end that the agent has sent may still be followed by something: some send one before their last results.
 HOLD_SECONDS = 0.25
+# TanStack AI says so when it runs the calls of this answer itself, and goes on with their results.
+GOES_ON = "tool_calls"
 STOPPED_ELSEWHERE = ("interrupted", "The agent's run was stopped on its own server.")
 
 Event = Mapping[str, Any]
@@ -56,13 +58,13 @@ class Relay:
     """See the module. `mine` are the names of the tools whose calls the gateway makes; where there are any, `events` is
     what the next request must hold of this turn."""
 
-    def __init__(self, agent: str, run: LiveRun) -> None:
+    def __init__(self, agent: str, run: LiveRun, names: CallNames) -> None:
         self._agent = agent
         self._run = run
-        self._repair = Repair()
+        self.names = names
+        self._repair = Repair(names)
         self._failure: UpstreamError | None = None
         self._used: list[Any] = []  # tokens, by earlier turns
-        self._renamed: dict[str, str] = {}  # ids of calls that were taken, or cannot be one here
         self._held: Collection[str] = ()
         self.mine: Collection[str] = ()
         self.calls: dict[str, Streamed] = {}
@@ -78,7 +80,6 @@ class Relay:
         self._repair.begin()
         self._failure = None
         self.calls.clear()
-        self._renamed.clear()
         self.events = Gathered()
 
     async def play(self, response: httpx.Response) -> None:
@@ -112,6 +113,10 @@ class Relay:
             logger.info("Agent %s of run %s: repaired %s", self._agent, self._run.key.label, dict(self._repair.counts))
             self._repair.counts.clear()
 
+    def unanswered(self, names: Collection[str]) -> list[str]:
+        """The calls of tools of these names that have no result."""
+        return [call.call_id for call in self.calls.values() if call.tool_name in names]
+
     def played(self) -> Played:
         """What the turn has come to."""
         if self._failure is not None:
@@ -124,7 +129,11 @@ class Relay:
         if outcome["type"] == "cancelled":  # only the person's Stop is that, and it would have come from here
             return Played(Ending(failure=STOPPED_ELSEWHERE), [])
         asked = {interrupt["id"]: interrupt for interrupt in outcome.get("interrupts") or ()}
-        questions = tuple(asked_of(interrupt, self._run) for interrupt in asked.values())
+        try:
+            questions = tuple(asked_of(interrupt, self._run) for interrupt in asked.values())
+        except ValueError as error:
+            self.broke_off(UpstreamError("upstream_invalid", str(error)))
+            return self.played()
         pending = outcome.get("pendingToolCallIds") or []
         return Played(Ending(asked=questions, more=self._added(finished)), pending, finished.get("result"))
 
@@ -136,6 +145,11 @@ class Relay:
     def _ended(self) -> bool:
         return self._repair.finished is not None or self._repair.failed is not None
 
+    @property
+    def _goes_on(self) -> bool:
+        said = ((self._repair.finished or {}).get("metadata") or {}).get("tanstack")
+        return isinstance(said, dict) and said.get("finishReason") == GOES_ON
+
     async def _chunks(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """What comes, until the end, or until nothing has followed a terminal event for a while."""
         loop = asyncio.get_running_loop()
@@ -146,7 +160,7 @@ class Relay:
                     chunk = await anext(chunks)
                 before = self._repair.seen
                 yield chunk
-                if not self._ended:
+                if not self._ended or self._goes_on:
                     release = None
                 elif release is None or self._repair.seen != before:
                     release = loop.time() + HOLD_SECONDS
@@ -161,31 +175,27 @@ class Relay:
         self._run.pressure.look()
 
     def _write(self, event: dict[str, Any], payload: bytes | None) -> None:
-        if event["type"] in _OF_CALLS:
-            event, payload = self._of_call(event, payload)
         self._run.write(event, payload)
+        if event["type"] in _OF_CALLS:
+            self._of_call(event)
         if self.mine:
             self.events.add(event)
 
-    def _of_call(self, event: dict[str, Any], payload: bytes | None) -> tuple[dict[str, Any], bytes | None]:
-        """An event of a call, under the name that the call has here; keeps what is known of the call."""
-        kind = event["type"]
-        if kind == "MESSAGES_SNAPSHOT":
+    def _of_call(self, event: Event) -> None:
+        """Keeps what is known of the calls."""
+        if (kind := event["type"]) == "MESSAGES_SNAPSHOT":
             self._told(event["messages"])
-            return event, payload
+            return
         call_id = event["toolCallId"]
-        if kind == "TOOL_CALL_START" and (name := self._free(call_id)) != call_id:
-            self._renamed[call_id] = name
-        if (name := self._renamed.get(call_id, call_id)) != call_id:
-            event, payload, call_id = {**event, "toolCallId": name}, None, name
         if kind == "TOOL_CALL_START":
+            if call_id in self.calls:  # it goes on, by a chunk
+                return
             self.calls[call_id] = Streamed(call_id, event["toolCallName"], event.get("parentMessageId"))
             self._known(self.calls[call_id], CallRecord(call_id, event["toolCallName"], open=True))
         elif kind == "TOOL_CALL_ARGS" and call_id in self.calls:
             self.calls[call_id].arguments.append(event["delta"])
         elif kind == "TOOL_CALL_RESULT" and call_id in self.calls:
             self._answered(call_id)
-        return event, payload
 
     def _told(self, messages: Sequence[Event]) -> None:
         """Some agents tell of a call, of its arguments or of its result only in a snapshot of the messages."""
@@ -212,19 +222,6 @@ class Relay:
         """Puts a call that the gateway is to make into the run's record: if this worker dies, it is answered."""
         if call.tool_name in self.mine:
             self._run.save_call(record)
-
-    def _free(self, call_id: str) -> str:
-        """The id, or where a call of this run had it before, or no path could hold it, another one."""
-        try:
-            name = valid_id(call_id)
-        except ValueError:
-            name = "call"
-        number = 1
-        while name in self._run.calls or (number == 1 and name != call_id):
-            number += 1
-            suffix = f"~{number}"
-            name = name.partition("~")[0][: MAX_ID - len(suffix)] + suffix
-        return name
 
     async def _room(self) -> None:
         """Waits while the store is behind: then the agent is not read from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import jsonpatch
 from ag_ui.core import RunAgentInput
 
 from gateway.execution.tools import Tool
+from gateway.run.call_names import CallNames
 from gateway.run.fold import MessageFold
 from gateway.upstream.remote import RemoteAgent
 from gateway.wire.codec import encode
@@ -38,6 +40,8 @@ class Conversation:
     def __init__(self, given: RunAgentInput) -> None:
         self._wire: dict[str, Any] = {**NEEDED, **given.model_dump(by_alias=True, mode="json")}
         self._fold: MessageFold | None = None
+        #: The ids of the calls, as the agent and as the run have them.
+        self.names = CallNames(self._wire["messages"])
 
     @property
     def frontend_tools(self) -> frozenset[str]:
@@ -53,9 +57,9 @@ class Conversation:
     def request(self, offered: Sequence[Tool]) -> bytes:
         """The next request, in which the agent is offered these tools beside those of the client."""
         tools = [*(self._wire.get("tools") or ()), *map(_described, offered)]
-        return encode({**self._wire, "tools": tools})
+        return encode({**self._wire, "tools": tools, "messages": self.names.sent(self._wire["messages"])})
 
-    def go_on(self, events: Iterable[Mapping[str, Any]], answers: Sequence[Mapping[str, Any]]) -> None:
+    async def go_on(self, events: Iterable[Mapping[str, Any]], answers: Sequence[Mapping[str, Any]]) -> None:
         """The next request is that of a new run, after these events of the last one and of its tools.
 
         It resumes the last one with these answers to what that has asked.
@@ -69,8 +73,11 @@ class Conversation:
                 wire["state"] = event["snapshot"]
             elif event["type"] == "STATE_DELTA":
                 wire["state"] = _patched(wire.get("state"), event["delta"])
+                await asyncio.sleep(0)  # there may be thousands
             else:
                 self._fold.feed([event])
+            if event["type"] == "TOOL_CALL_RESULT":
+                self.names.answer(event["toolCallId"])
         wire["messages"] = [message for message in self._fold.messages if message["role"] != NOT_SENT]
         wire["parentRunId"], wire["runId"] = wire["runId"], str(uuid.uuid4())
         wire.pop("resume", None)  # those answers have been given

@@ -159,25 +159,15 @@ def test_what_the_run_says_itself_counts_for_what_the_agent_may_say() -> None:
 
 
 def test_a_call_whose_id_the_run_has_already_has_another_one_in_this_answer() -> None:
-    taken: set[str] = set()
-
-    def free(given: str) -> str:
-        name = given if given not in taken else f"{given}~2"
-        taken.add(name)
-        return name
-
-    repair = Repair(free)
+    repair = Repair()
     args = {"type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{}"}
     result = {"type": "TOOL_CALL_RESULT", "messageId": "r", "toolCallId": "c", "content": "x"}
     first = [call(subagentRunId="s"), args, call_end()]
-    assert fed(repair, STARTED, *first) == first
-    assert repair.names == {}
+    assert fed(repair, STARTED, *first, result) == [*first, result]
     repair.begin()
     # It is a call of its own, whoever the other one belongs to, and one that begins twice still begins once.
     passed = fed(repair, STARTED, call(), call(), {**args, "subagentRunId": "s"}, call_end(), result)
     assert passed == [call("c~2"), {**args, "toolCallId": "c~2"}, call_end("c~2"), {**result, "toolCallId": "c~2"}]
-    assert repair.names == {"c": "c~2"}
-    assert taken == {"c", "c~2"}
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -209,7 +199,7 @@ def test_a_call_whose_id_the_run_has_already_has_another_one_in_this_answer() ->
         ),
         (
             [call(subagentRunId="s"), call_end(), start(), end(), call(parentMessageId="m"), call_end()],
-            [call(subagentRunId="s"), call_end(), start(), end(), call(subagentRunId="s"), call_end()],
+            [call(subagentRunId="s"), call_end(), start(), end(), call("c~2", parentMessageId="m"), call_end("c~2")],
         ),
         (
             [subagent(parentSubagentRunId="x"), subagent(), {"type": "SUBAGENT_FINISHED", "subagentRunId": "t"}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway import RemoteAgent
+from gateway.upstream.relay import HOLD_SECONDS
 from tests.http.asking import Reader, agent_body, events_of
 from tests.http.site import ME, Site, serving
 from tests.upstream.backend import Answer, Asked, Script, answering, finished, started, text
@@ -322,3 +324,29 @@ async def test_an_agents_interrupt_ends_the_run_and_its_answer_goes_back_to_the_
         assert again[-1]["outcome"] == {"type": "success"}
     assert (interrupt["id"], interrupt["message"]) == ("i-1", "Which one?")
     assert backend.asked[1].body["resume"] == resume
+
+
+@pytest.mark.parametrize("interrupt_id", ["", "x" * 201])
+async def test_a_question_that_nobody_could_answer_by_its_id_fails_the_run(interrupt_id: str) -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        outcome = {"type": "interrupt", "interrupts": [{"id": interrupt_id, "reason": "confirmation"}]}
+        await answer.events(started(asked), finished(asked, outcome=outcome))
+
+    async with answering(script) as backend, serving(agents={"support": backend.url}) as site:
+        events = await play(site)
+    assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "upstream_invalid")
+
+
+async def test_an_agent_that_says_it_goes_on_is_waited_for() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        metadata = {"tanstack": {"finishReason": "tool_calls"}}
+        call = {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "own"}
+        await answer.events(started(asked), call, {"type": "TOOL_CALL_END", "toolCallId": "c"})
+        await answer.events(finished(asked, metadata=metadata))
+        await asyncio.sleep(3 * HOLD_SECONDS)  # what the tool takes; nothing else says how long that is
+        result = {"type": "TOOL_CALL_RESULT", "messageId": "r", "toolCallId": "c", "content": "late"}
+        await answer.events(result, finished(asked))
+
+    async with answering(script) as backend, serving(agents={"support": backend.url}) as site:
+        events = await play(site)
+    assert [event["type"] for event in events[-2:]] == ["TOOL_CALL_RESULT", "RUN_FINISHED"]

@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from gateway import RemoteAgent, ToolContext, tool
 from tests.http.asking import Gates, Reader, agent_body, echo, waits
 from tests.http.site import ME, serving
@@ -186,18 +188,133 @@ async def test_an_agent_that_never_has_enough_is_stopped_at_the_limit() -> None:
     assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "too_many_turns")
 
 
-async def test_an_id_that_an_agent_uses_again_is_another_call() -> None:
+def tool_messages(asked: Asked) -> list[dict[str, Any]]:
+    return [message for message in asked.messages if message["role"] == "tool"]
+
+
+async def test_an_id_that_an_agent_uses_again_is_another_call_and_the_agents_own_again_for_the_agent() -> None:
     async def script(asked: Asked, answer: Answer) -> None:
-        if len(results(asked)) < 2:
-            await answer.events(started(asked), *call_events("c1", "echo", ECHO), finished(asked))
-        else:
-            await answer.events(started(asked), finished(asked))
+        number = len(tool_messages(asked))
+        calls = call_events("c1", "echo", json.dumps({"text": str(number)})) if number < 2 else []
+        await answer.events(started(asked), *calls, finished(asked))
 
     async with answering(script) as backend, serving(echo, agents={"support": backend.url}) as site:
         events = await play(site)
         assert len(backend.asked) == 3
     assert [e["toolCallId"] for e in events if e["type"] == "TOOL_CALL_RESULT"] == ["c1", "c1~2"]
-    assert list(results(backend.asked[2])) == ["c1", "c1~2"]
+    told = [(message["toolCallId"], message["content"]) for message in tool_messages(backend.asked[2])]
+    assert told == [("c1", '{"text":"0"}'), ("c1", '{"text":"1"}')]
+
+
+async def test_calls_of_one_id_in_one_answer_are_made_each_and_one_that_is_told_twice_once() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        if tool_messages(asked):
+            await answer.events(started(asked), finished(asked))
+            return
+        texts = ("a", "b", "a")
+        calls = [event for each in texts for event in call_events("c1", "echo", json.dumps({"text": each}))]
+        await answer.events(started(asked), *calls, finished(asked))
+
+    gates = Gates()
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}, context=gates) as site:
+        events = await play(site)
+    got = {e["toolCallId"]: e["content"] for e in events if e["type"] == "TOOL_CALL_RESULT"}
+    assert got == {"c1": '{"text":"a"}', "c1~2": '{"text":"b"}', "c1~3": '{"text":"a"}'}
+    assert gates.executions["r"] == 2
+
+
+async def test_a_call_whose_id_no_path_can_hold_is_made_once_though_a_snapshot_names_it_again() -> None:
+    odd = "call/with slash"
+
+    async def script(asked: Asked, answer: Answer) -> None:
+        if tool_messages(asked):
+            await answer.events(started(asked), finished(asked))
+            return
+        call = {"id": odd, "type": "function", "function": {"name": "echo", "arguments": ECHO}}
+        snapshot = [*USER, {"id": "a", "role": "assistant", "toolCalls": [call]}]
+        calls = call_events(odd, "echo", ECHO, "a")
+        told = {"type": "MESSAGES_SNAPSHOT", "messages": snapshot}
+        await answer.events(started(asked), *calls, told, finished(asked))
+
+    gates = Gates()
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}, context=gates) as site:
+        events = await play(site)
+    assert gates.executions["r"] == 1
+    (name,) = [event["toolCallId"] for event in events if event["type"] == "TOOL_CALL_RESULT"]
+    assert "/" not in name
+    (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
+    assert snapshot["messages"][-1]["toolCalls"][0]["id"] == name
+    (message,) = tool_messages(backend.asked[1])
+    assert message["toolCallId"] == odd
+
+
+async def test_a_call_that_is_stopped_while_its_agent_still_speaks_is_never_made() -> None:
+    go = asyncio.Event()
+
+    async def script(asked: Asked, answer: Answer) -> None:
+        if tool_messages(asked):
+            await answer.events(started(asked), finished(asked))
+            return
+        await answer.events(
+            started(asked), *call_events("c1", "echo", ECHO), *call_events("c2", "echo", ECHO[:-1] + " }")
+        )
+        await go.wait()
+        await answer.events(finished(asked))
+
+    gates = Gates()
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}, context=gates) as site:
+        stream = Reader(await site.open("/agents/support", agent_body(USER), ME))
+        for _ in range(2):
+            await stream.until("TOOL_CALL_END")
+        assert (await site.client.post("/runs/r/tool-calls/c1/stop", headers=ME)).status_code == 202
+        go.set()
+        await stream.rest()
+        record = (await site.client.get("/runs/r", headers=ME)).json()
+    assert [call["status"] for call in record["toolCalls"]] == ["cancelled", "completed"]
+    assert gates.executions["r"] == 1
+    assert results(backend.asked[1])["c1"].startswith("Error [cancelled]")
+
+
+async def test_a_call_that_the_agent_asks_the_person_about_is_not_made_before_the_answer() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        if "resume" in asked.body:
+            await answer.events(started(asked), *text("m", "Good"), finished(asked))
+            return
+        interrupt = {"id": "i", "reason": "tool_call", "toolCallId": "c1"}
+        outcome = {"type": "interrupt", "interrupts": [interrupt]}
+        await answer.events(started(asked), *call_events("c1", "echo", ECHO), finished(asked, outcome=outcome))
+
+    gates = Gates()
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}, context=gates) as site:
+        events = await play(site)
+        record = (await site.client.get("/runs/r", headers=ME)).json()
+    assert not gates.executions
+    assert [each["toolCallId"] for each in events[-1]["outcome"]["interrupts"]] == ["c1"]
+    assert [call["status"] for call in record["toolCalls"]] == ["interrupted"]
+
+
+@pytest.mark.parametrize("ends", ["by a Stop", "by its agent's failure"])
+async def test_every_call_of_an_agent_has_a_result_when_its_run_ends_before_its_time(ends: str) -> None:
+    theirs = {"name": "pick", "description": "The page's.", "parameters": {"type": "object"}}
+
+    async def script(asked: Asked, answer: Answer) -> None:
+        calls = [event for name in ("pick", "echo", "own") for event in call_events(name, name)]
+        await answer.events(started(asked), *calls, *text("m", "and")[:2])
+        if ends == "by a Stop":
+            await answer.left()
+        answer.reset()
+        raise ConnectionResetError
+
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}) as site:
+        stream = Reader(await site.open("/agents/support", agent_body(USER, tools=[theirs]), ME))
+        await stream.until("TEXT_MESSAGE_CONTENT")
+        if ends == "by a Stop":
+            await site.client.post("/runs/r/stop", headers=ME)
+        events = await stream.rest()
+    got = {e["toolCallId"]: e["content"] for e in events if e["type"] == "TOOL_CALL_RESULT"}
+    assert set(got) == {"pick", "echo", "own"}
+    code = "cancelled" if ends == "by a Stop" else "interrupted"
+    assert all(content.startswith(f"Error [{code}]") for content in got.values())
 
 
 async def test_arguments_that_are_no_json_fail_the_call_and_the_agent_hears_of_it() -> None:
