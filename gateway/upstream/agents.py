@@ -48,7 +48,7 @@ def _checked(name: object) -> str:
         raise TypeError(f"The name of an agent is a str, not {type(name).__name__}.")
     if name == TOOLS_AGENT:
         raise ValueError(f"The agent {TOOLS_AGENT!r} is built in: give yours another name.")
-    if not TOOL_NAME.fullmatch(name):
+    if not TOOL_NAME.fullmatch(name) or name in (".", ".."):  # which clients take out of a path
         raise ValueError(f"The name of an agent has 1 to 128 of A-Z a-z 0-9 _ . -, not {name!r}.")
     return name
 

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jsonpatch
 from ag_ui.core import RunAgentInput
 
 from gateway.execution.tools import Tool
@@ -15,6 +14,7 @@ from gateway.run.call_names import CallNames
 from gateway.run.fold import MessageFold
 from gateway.upstream.remote import RemoteAgent
 from gateway.wire.codec import encode
+from gateway.wire.json_patch import patched
 
 __all__ = ["Conversation", "forwarded"]
 
@@ -92,6 +92,6 @@ def _described(tool: Tool) -> dict[str, Any]:
 def _patched(state: Any, delta: list[Mapping[str, Any]]) -> Any:
     """The state with a patch applied, or as it was when the patch does not fit: so it is in every client."""
     try:
-        return jsonpatch.apply_patch({} if state is None else state, delta)
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, ValueError, KeyError, IndexError):
+        return patched({} if state is None else state, delta)
+    except ValueError:
         return state

@@ -94,7 +94,7 @@ def test_what_is_neither_an_async_generator_nor_a_url_is_no_agent(agent: Any) ->
         Gateway(agents={"support": agent})
 
 
-@pytest.mark.parametrize("name", ["tools", "", "a/b", "a b", "é", "x" * 129])
+@pytest.mark.parametrize("name", ["tools", "", ".", "..", "a/b", "a b", "é", "x" * 129])
 def test_an_agent_is_named_like_a_tool_and_not_like_the_built_in_one(name: str) -> None:
     with pytest.raises(ValueError, match="agent"):
         Gateway(agents={name: speaks})

@@ -506,3 +506,27 @@ async def test_a_run_tells_the_tokens_of_all_the_turns_of_its_agent() -> None:
     async with answering(script) as backend, serving(echo, agents={"support": backend.url}) as site:
         events = await play(site)
     assert events[-1]["usage"] == [{"model": "m", "inputTokens": 11}, {"model": "m", "inputTokens": 12}]
+
+
+async def test_a_state_that_would_grow_without_end_holds_nobody_up() -> None:
+    doubling = [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(40)]
+    rows = [{"id": number, "text": "x" * 20} for number in range(2000)]
+    changes = [
+        {"type": "STATE_DELTA", "delta": [{"op": "replace", "path": f"/rows/{number}/text", "value": "y"}]}
+        for number in range(2000)
+    ]
+
+    async def script(asked: Asked, answer: Answer) -> None:
+        if tool_messages(asked):
+            await answer.events(started(asked), finished(asked))
+            return
+        snapshot = {"type": "STATE_SNAPSHOT", "snapshot": {"rows": rows}}
+        too_much = {"type": "STATE_DELTA", "delta": doubling}
+        await answer.events(started(asked), snapshot, *changes, too_much, *call_events("c1", "echo", ECHO))
+        await answer.events(finished(asked))
+
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}) as site:
+        await play(site)
+    state = backend.asked[1].body["state"]
+    assert {row["text"] for row in state["rows"]} == {"y"}
+    assert set(state) == {"rows"}
