@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Self
 
@@ -89,7 +90,9 @@ def _client(*, secure: bool) -> httpx.AsyncClient:
     if secure:
         verify = ssl.create_default_context()  # this machine's authorities, or those of SSL_CERT_FILE
         verify.load_verify_locations(certifi.where())  # a small image has none
-    return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False, verify=verify)
+    # No cookies: what a server sets for the run of one person would go with those of all others.
+    cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False, verify=verify, cookies=cookies)
 
 
 async def _check(response: httpx.Response) -> None:

@@ -297,6 +297,17 @@ async def test_only_configured_headers_reach_the_agent() -> None:
     assert "x-tenant" not in second.headers
 
 
+async def test_a_cookie_that_an_agent_sets_for_one_person_goes_with_nobody_else() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        await answer.head(**{"set-cookie": "sid=of-the-first; Path=/"})
+        await answer.events(started(asked), finished(asked))
+
+    async with answering(script) as backend, serving(agents={"support": backend.url}) as site:
+        for number in range(2):
+            await play(site, runId=f"r{number}")
+    assert all("cookie" not in asked.headers for asked in backend.asked)
+
+
 async def test_authorization_passes_where_it_is_named() -> None:
     async with answering(speaks) as backend:
         agent = RemoteAgent(backend.url, forward_headers=["authorization"])
