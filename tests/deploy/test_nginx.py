@@ -302,6 +302,6 @@ def test_the_numbers_fit_the_gateways_own() -> None:
     assert "proxy_read_timeout     120s;" in text
     assert settings.keep_alive * 4 <= 120
     assert settings.tool_timeout * 4 <= 120
-    closes = uvicorn.Config("app", host="127.0.0.1").timeout_keep_alive
+    closes = uvicorn.Config("app", host="127.0.0.1", log_config=None).timeout_keep_alive
     (kept,) = re.findall(r"    keepalive_timeout (\d+)s;", text)
     assert int(kept) < closes, "nginx has to be the one that closes an idle connection"
