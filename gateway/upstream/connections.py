@@ -17,7 +17,7 @@ import httpx
 from gateway.errors import UpstreamError
 from gateway.upstream.remote import RemoteAgent
 
-__all__ = ["Connections"]
+__all__ = ["Connections", "no_cookies"]
 
 logger = logging.getLogger("gateway")
 
@@ -84,15 +84,20 @@ class Connections:
             raise UpstreamError("upstream_disconnected", str(error) or type(error).__name__) from error
 
 
+def no_cookies() -> CookieJar:
+    """A jar that keeps none: what a server sets for the run of one person would go with those of all others."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
+
+
 def _client(*, secure: bool) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     verify: ssl.SSLContext | bool = False
     if secure:
         verify = ssl.create_default_context()  # this machine's authorities, or those of SSL_CERT_FILE
         verify.load_verify_locations(certifi.where())  # a small image has none
-    # No cookies: what a server sets for the run of one person would go with those of all others.
-    cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-    return httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False, verify=verify, cookies=cookies)
+    return httpx.AsyncClient(
+        limits=limits, trust_env=False, follow_redirects=False, verify=verify, cookies=no_cookies()
+    )
 
 
 async def _check(response: httpx.Response) -> None:

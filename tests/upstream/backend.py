@@ -43,9 +43,10 @@ class Answer:
     writer: asyncio.StreamWriter
     begun: bool = False
 
-    async def head(self, status: int = 200, content_type: str = "text/event-stream", **fields: str) -> None:
+    async def head(self, status: int = 200, content_type: str = "text/event-stream", more: str = "") -> None:
+        """`more` is another header, whole."""
         lines = [f"HTTP/1.1 {status} Status", f"content-type: {content_type}", "transfer-encoding: chunked"]
-        lines += [f"{name}: {value}" for name, value in fields.items()]
+        lines += [more] if more else []
         self.writer.write("\r\n".join([*lines, "connection: close", "", ""]).encode())
         self.begun = True
         await self.writer.drain()

@@ -149,7 +149,7 @@ async def sends_a_page(asked: Asked, answer: Answer) -> None:
 
 @ends_in("upstream_invalid")
 async def redirects(asked: Asked, answer: Answer) -> None:
-    await answer.head(307, "text/plain", location="http://127.0.0.1:9/elsewhere")
+    await answer.head(307, "text/plain", "location: http://127.0.0.1:9/elsewhere")
 
 
 @ends_in("upstream_invalid")
@@ -299,7 +299,7 @@ async def test_only_configured_headers_reach_the_agent() -> None:
 
 async def test_a_cookie_that_an_agent_sets_for_one_person_goes_with_nobody_else() -> None:
     async def script(asked: Asked, answer: Answer) -> None:
-        await answer.head(**{"set-cookie": "sid=of-the-first; Path=/"})
+        await answer.head(more="set-cookie: sid=of-the-first; Path=/")
         await answer.events(started(asked), finished(asked))
 
     async with answering(script) as backend, serving(agents={"support": backend.url}) as site:
