@@ -77,7 +77,8 @@ class QuestionDesk:
         now = await self.store.questions(answers.key)
         # By the same request, sent twice at once: then its run is there, or will be in a moment.
         if not all(new in now or replace(new, closed=True) in now for _, new in answers.changes):
-            code = "interrupt_closed" if any(question.closed for question in now) else "interrupt_answered"
+            # Answers that have started a run are closed, too.
+            code = "interrupt_answered" if any(question.answer for question in now) else "interrupt_closed"
             raise Conflict("Somebody was faster.", code=code)
 
     async def take_back(self, key: RunKey, answers: Resumption) -> None:

@@ -88,7 +88,7 @@ class Engine:
         if self._exit_watch is not None:
             self._exit_watch.cancel()
         await self.supervisor.close()
-        self.viewers.cut_all("shutdown")
+        self.viewers.cut_all("shutdown", for_good=True)
         await self._resources.aclose()
 
     def _lost(self, record: RunRecord, reason: str) -> None:
@@ -119,9 +119,9 @@ class Engine:
         # Their runs are over; who is still reading gets a moment, and who does not read is cut.
         for _ in range(LAST_LOOKS):
             if not len(self.viewers):
-                return
+                break
             await asyncio.sleep(LAST_READS / LAST_LOOKS)
-        self.viewers.cut_all("shutdown")
+        self.viewers.cut_all("shutdown", for_good=True)
 
     async def _others_live(self) -> bool:
         try:

@@ -67,6 +67,7 @@ class Viewers:
         self._open: set[ViewerResponse] = set()
         self._per_run: Counter[RunKey] = Counter()
         self._timer: asyncio.TimerHandle | None = None
+        self._closed: str | None = None
         self.dropped: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -80,6 +81,8 @@ class Viewers:
     def add(self, viewer: ViewerResponse) -> None:
         self._open.add(viewer)
         self._per_run[viewer.key] += 1
+        if self._closed is not None:
+            viewer.cut(self._closed)
         if self._timer is None:
             self._schedule()
 
@@ -92,8 +95,10 @@ class Viewers:
             self._timer.cancel()
             self._timer = None
 
-    def cut_all(self, reason: str) -> None:
-        """Leaves every stream unterminated; its viewer may resume."""
+    def cut_all(self, reason: str, *, for_good: bool = False) -> None:
+        """Leaves every stream unterminated; its viewer may resume. `for_good`: also those that are still to come."""
+        if for_good:
+            self._closed = reason
         for viewer in list(self._open):
             viewer.cut(reason)
 

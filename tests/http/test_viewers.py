@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import socket
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -224,6 +225,20 @@ async def test_a_cut_stream_is_broken_and_not_ended() -> None:
         assert (await resumed.rest())[-1][1]["type"] == "RUN_FINISHED"
         stream.leave()
         resumed.leave()
+
+
+async def test_a_viewer_that_comes_at_the_very_end_is_sent_away_and_not_waited_for(tmp_path: Path) -> None:
+    stage = Stage()
+    options: dict[str, Any] = {"store": f"sqlite:///{tmp_path}/runs.db", "beside_others": True}
+    async with serving(waits, context=stage, **options) as one, serving(waits, context=stage, **options) as other:
+        run_id = await start(other, "waits")
+        await one.gateway.drain()
+        late = await one.open(f"/runs/{run_id}/events")
+        async with asyncio.timeout(LONG):
+            await late.until_broken()
+        stage.go.set()
+        elsewhere = await other.open(f"/runs/{run_id}/events")
+        assert (await elsewhere.rest())[-1][1]["type"] == "RUN_FINISHED"
 
 
 class Failing:

@@ -30,6 +30,8 @@ AT_ONCE = 16
 CALM = 6  # a part of the time without trouble, in which Stop is measured
 NOT_OVER = ("running", "waiting", "stopping")
 FLAGS = ["--lease-seconds", f"{LEASE:g}", "--stop-grace", "2", "--keep-alive", "2", "--drain-timeout", f"{DRAIN:g}"]
+# More than it takes to start Redis again where every core is busy with the workers.
+FLAGS += ["--store-timeout", "30"]
 
 
 def say(text: str) -> None:
