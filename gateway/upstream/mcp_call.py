@@ -7,6 +7,7 @@ Stop. That task also says goodbye to the server, for which nobody waits.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -16,12 +17,14 @@ from pydantic import TypeAdapter
 from gateway.errors import ToolError
 from gateway.execution.context import ToolContext
 from gateway.execution.outcomes import ToolOutput
-from gateway.upstream.mcp_faults import fault_of
+from gateway.upstream.mcp_faults import fault_of, reason_of
 from gateway.upstream.mcp_link import Link
 from gateway.upstream.mcp_list import all_tools
 from gateway.upstream.mcp_questions import Questions
 
 __all__ = ["RemoteCall"]
+
+logger = logging.getLogger("gateway")
 
 GOODBYE = 1.0  # seconds; afterwards it is cut short, again each second
 MAX_ROUNDS = 50  # of questions of one call
@@ -60,7 +63,9 @@ class RemoteCall:
                 return _output(self._answer.result())
             if self._questions.interrupt.done():
                 raise self._questions.interrupt.result()
-            raise fault_of(_error_of(work), opened=self._opened)
+            error = _error_of(work)
+            logger.info("%s has got no answer from its MCP server: %s", self._ctx.tool_name, reason_of(error))
+            raise fault_of(error, opened=self._opened)
         except asyncio.CancelledError:
             work.cancel()
             await asyncio.wait({work}, timeout=GOODBYE)  # so that the server has heard of it
@@ -71,7 +76,9 @@ class RemoteCall:
     def _part_from(self, work: asyncio.Task[None]) -> None:
         """It still has to say goodbye, unless there is nothing to say any more."""
         work.add_done_callback(_error_of)
-        if not self._answer.done():
+        self._questions.leave()
+        # One that has ended with its question gets its answer still: the server shall be done with it.
+        if not self._answer.done() and not self._questions.interrupt.done():
             work.cancel()
         asyncio.get_running_loop().call_later(GOODBYE, _press, work)
 
@@ -124,6 +131,8 @@ class RemoteCall:
             return None
         async with asyncio.TaskGroup() as group:
             tasks = {key: group.create_task(self._input(request)) for key, request in requests.items()}
+        if self._questions.is_left:  # so there is no answer that anybody has given
+            raise ToolError("failed", "The call has ended.")
         return {key: task.result() for key, task in tasks.items()}
 
     async def _input(self, request: types.InputRequest) -> types.ElicitResult:

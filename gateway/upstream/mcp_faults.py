@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import httpx2
 from mcp import MCPError, types
-from pydantic import ValidationError
 
 from gateway.errors import GatewayError, ToolError
 from gateway.execution.servers import ServerDown, ServerLost
+from gateway.upstream.mcp_lines import TOO_LARGE
+from gateway.wire.sse import MAX_MESSAGE_BYTES
 
-__all__ = ["Refused", "fault_of", "reason_of"]
+__all__ = ["NO_PROTOCOL", "Refused", "fault_of", "reason_of", "too_large"]
 
 NO_PROTOCOL = "The server's answer is not one of the protocol."
 
@@ -28,21 +29,33 @@ class Refused(Exception):
 def fault_of(error: BaseException | None, *, opened: bool) -> Exception:
     """What a call ends in whose request ended in this, without an answer; `opened`: it had got as far as the tool.
 
-    `ServerDown`, `ServerLost`, or an error of the tool's.
+    `ServerDown`, `ServerLost`, or an error of the tool's, none of which says what only the log shall: see `reason_of`.
     """
     leaves = list(_leaves(error))
     if not opened or any(isinstance(leaf, (*_UNREACHED, Refused, ServerDown)) for leaf in leaves):
         return ServerDown(reason_of(error))
     for leaf in leaves:
         if isinstance(leaf, MCPError) and leaf.code != types.CONNECTION_CLOSED:
-            return ToolError("failed", NO_PROTOCOL if leaf.code == types.PARSE_ERROR else leaf.message)
+            return _refusal(leaf)
         if isinstance(leaf, GatewayError):
             return leaf
     if not leaves or any(isinstance(leaf, (*_LOST, MCPError)) for leaf in leaves):
         return ServerLost(reason_of(error))
-    if isinstance(leaves[0], ValidationError):
-        return ToolError("failed", NO_PROTOCOL)
-    return ToolError("failed", reason_of(error))
+    return ToolError("failed", NO_PROTOCOL)
+
+
+def _refusal(error: MCPError) -> ToolError:
+    """Of the call alone, mostly in the server's own words."""
+    if error.code == TOO_LARGE:
+        return too_large()
+    # The library's words go into the log: it has no others under these codes, and what it sends is well-formed.
+    foreign = error.code in (types.PARSE_ERROR, types.INVALID_REQUEST)
+    return ToolError("failed", NO_PROTOCOL if foreign else error.message)
+
+
+def too_large() -> ToolError:
+    """Of an answer that is not read to its end."""
+    return ToolError("too_large", f"The server's answer is larger than {MAX_MESSAGE_BYTES} bytes.")
 
 
 def reason_of(error: BaseException | None) -> str:

@@ -18,16 +18,20 @@ from mcp import Client, ClientSession, types
 from mcp.client.session import ClientRequestContext, LoggingFnT, MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
 
+from gateway.errors import ToolError
 from gateway.execution.servers import ServerDown
-from gateway.upstream.mcp_faults import Refused
+from gateway.upstream.connections import no_cookies
+from gateway.upstream.mcp_faults import NO_PROTOCOL, Refused, too_large
+from gateway.upstream.mcp_list import Lists
 from gateway.upstream.mcp_questions import Answer, Questions
 from gateway.upstream.mcp_server import MCPServer
+from gateway.upstream.mcp_wire import overheard
+from gateway.wire.sse import MAX_MESSAGE_BYTES
 
 __all__ = ["HttpLink", "Link", "log_of"]
 
 logger = logging.getLogger("gateway")
 
-MAX_EVENT_BYTES = 16 * 1024 * 1024  # images come as one event; what may become a result is limited elsewhere
 KEEP_SECONDS = 2.0  # less than servers keep a connection: one that is just closing would lose a call
 # Statuses that say nothing about the call itself.
 REFUSALS = frozenset({401, 403, 407, 429, 502, 503, 504})
@@ -69,6 +73,8 @@ class HttpLink:
         self._http: httpx2.AsyncClient | None = None
         self._mode = "auto"
         self._said: types.DiscoverResult | None = None
+        self._name = name
+        self._named: set[str] = set()
         self._log = log_of(name)
 
     async def open(self) -> None:
@@ -101,9 +107,10 @@ class HttpLink:
         if self._http is None:
             raise ServerDown("This link is closed.")
         transport = streamable_http_client(
-            str(self._config.url), http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES
+            str(self._config.url), http_client=self._http, max_sse_event_size=MAX_MESSAGE_BYTES
         )
-        return Client(transport, mode=mode, prior_discover=said, cache=None, logging_callback=self._log, **callbacks)
+        heard = overheard(transport, Lists(self._name, self._named))
+        return Client(heard, mode=mode, prior_discover=said, cache=None, logging_callback=self._log, **callbacks)
 
 
 async def _nobody(context: ClientRequestContext, params: types.ElicitRequestParams) -> Answer:
@@ -114,18 +121,43 @@ def _http_client(config: MCPServer) -> httpx2.AsyncClient:
     """Only what is configured is asked: no proxy of the environment, no credential of a file."""
     seconds = config.connect_timeout
     return httpx2.AsyncClient(
-        headers=dict(config.headers),
+        # A packed answer could be a thousand times as large as what is counted.
+        headers={**config.headers, "accept-encoding": "identity"},
         # A tool may be silent for as long as it likes: the call has a clock of its own.
         timeout=httpx2.Timeout(connect=seconds, read=None, write=None, pool=None),
         limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEP_SECONDS),
-        event_hooks={"response": [_refuse]},
+        event_hooks={"response": [_check]},
         trust_env=False,
+        cookies=no_cookies(),
     )
 
 
-async def _refuse(response: httpx2.Response) -> None:
+async def _check(response: httpx2.Response) -> None:
     if response.status_code in REFUSALS:
         raise Refused(f"it answers {response.status_code} {response.reason_phrase}")
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ToolError("failed", NO_PROTOCOL)
+    # Of a stream each event is bounded.
+    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        response.stream = _Bounded(response.stream)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that is read so far and no farther; the library reads any."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise too_large()
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def log_of(name: str) -> LoggingFnT:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 from mcp import ClientSession, types
+from mcp_types.methods import validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from gateway.upstream.mcp_server import MCPServer
 from gateway.upstream.mcp_tool import Definition
 
-__all__ = ["all_tools", "definitions"]
+__all__ = ["Lists", "all_tools", "definitions"]
+
+logger = logging.getLogger("gateway")
 
 MAX_PAGES = 200  # a list without an end must not keep anybody waiting
+MAX_NAMED = 128  # characters of what a tool calls itself, in the log
+_ONE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}  # what a list has beside its tools
 
 _HINTS = {
     "read_only_hint": "read_only",
@@ -33,6 +41,50 @@ async def all_tools(session: ClientSession) -> list[types.Tool]:
         if (cursor := page.next_cursor) is None:
             return found
     raise ValueError(f"The list of tools has more than {MAX_PAGES} pages.")
+
+
+class Lists:
+    """Leaves out of the lists of one connection what is no tool: the library would take none of them.
+
+    An `Ear`. `named` are those that the log has named already.
+    """
+
+    def __init__(self, server: str, named: set[str]) -> None:
+        self._server = server
+        self._named = named
+        self._version = MODERN_PROTOCOL_VERSIONS[-1]  # unless there is a handshake
+
+    def sent(self, message: types.JSONRPCMessage) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def heard(self, message: types.JSONRPCMessage) -> None:
+        if not isinstance(message, types.JSONRPCResponse):
+            return
+        if isinstance(version := message.result.get("protocolVersion"), str):
+            self._version = version
+        if isinstance(tools := message.result.get("tools"), list):
+            message.result["tools"] = [tool for tool in tools if self._is_one(tool)]
+
+    def _is_one(self, tool: Any) -> bool:
+        try:
+            validate_server_result("tools/list", self._version, _ONE | {"tools": [tool]})
+            types.Tool.model_validate(tool, by_name=False)
+        except (KeyError, ValueError) as error:
+            name = repr(tool.get("name") if isinstance(tool, dict) else tool)[:MAX_NAMED]
+            if name not in self._named:
+                self._named.add(name)
+                logger.warning("MCP server %s: its tool %s is left out: %s", self._server, name, _flaw(error))
+            return False
+        return True
+
+
+def _flaw(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in ("tools", 0))
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def definitions(config: MCPServer, tools: Iterable[types.Tool]) -> list[Definition]:

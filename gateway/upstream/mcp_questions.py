@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from typing import Any, NoReturn
+from typing import Any
 
 from mcp import types
 
@@ -29,12 +29,27 @@ class Questions:
     def __init__(self, ctx: ToolContext) -> None:
         self.interrupt: asyncio.Future[Interrupt] = asyncio.get_running_loop().create_future()
         self._ctx = ctx
+        self._left = asyncio.Event()
         self._asked: Counter[str] = Counter()
 
     @property
     def can_ask(self) -> bool:
         """Whether there is anybody to ask."""
         return self._ctx._can_ask()
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool that may ask."""
+        return self._ctx.tool_name
+
+    @property
+    def is_left(self) -> bool:
+        """Whether nobody waits for this call any more."""
+        return self._left.is_set()
+
+    def leave(self) -> None:
+        """The call has ended here, if not there."""
+        self._left.set()
 
     async def elicit(self, params: types.ElicitRequestParams) -> Answer:
         """What the person answers; an error for the server when nobody can be asked."""
@@ -46,7 +61,7 @@ class Questions:
         try:
             response = await self._ctx._ask(message, schema, self._key(message, schema))
         except Interrupt as asked:
-            await self._never(asked)
+            return await self._later(asked)
         except (AbortError, NotAvailable, TypeError, ValueError) as error:
             return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
         return _result(response, schema)
@@ -57,12 +72,12 @@ class Questions:
         self._asked[digest] += 1
         return f"elicitation:{digest}:{self._asked[digest]}"
 
-    async def _never(self, asked: Interrupt) -> NoReturn:
-        """Comes back no more: the call ends with the question, and the request with the call."""
+    async def _later(self, asked: Interrupt) -> types.ElicitResult:
+        """The call ends with the question. For the server it is dismissed, once nobody waits for the call any more."""
         if not self.interrupt.done():
             self.interrupt.set_result(asked)
-        await asyncio.Event().wait()
-        raise asked
+        await self._left.wait()
+        return types.ElicitResult(action="cancel")
 
 
 def _result(response: InputResponse, schema: dict[str, Any] | None) -> types.ElicitResult:

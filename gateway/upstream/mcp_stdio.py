@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from functools import partial
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
 
 from mcp import Client, ClientSession, StdioServerParameters, stdio_client, types
 from mcp.client.session import ClientRequestContext, MessageHandlerFnT
 
 from gateway.execution.servers import ServerDown
+from gateway.upstream.mcp_lines import LINES, is_unknown
 from gateway.upstream.mcp_link import log_of
+from gateway.upstream.mcp_list import Lists
+from gateway.upstream.mcp_open_calls import CALLING, OpenCalls
 from gateway.upstream.mcp_questions import Answer, Questions
 from gateway.upstream.mcp_server import MCPServer
+from gateway.upstream.mcp_wire import overheard
 
 __all__ = ["StdioLink"]
 
-LINGER = 0.2  # seconds
+logger = logging.getLogger("gateway")
+
+PATIENCE = 1.0  # seconds in which a server may answer a call that was stopped, before another is made
 
 # Runs in a new process before the command does, so that the kernel ends that one when this one is killed.
 LAUNCH = """
@@ -35,16 +41,16 @@ if os.getppid() == int(sys.argv[1]):
 
 
 class StdioLink:
-    """See the module. `retry` waits for another start of one that is down; `on_end` hears that it has ended."""
+    """See the module. Whose `watch` starts it, and starts it again."""
 
-    def __init__(
-        self, name: str, config: MCPServer, retry: Callable[[], Awaitable[None]], on_end: Callable[[], None]
-    ) -> None:
+    def __init__(self, name: str, config: MCPServer, watch: Starter) -> None:
+        self._name = name
         self._config = config
-        self._retry = retry
-        self._on_end = on_end
+        self._watch = watch
         self._client: Client | None = None
-        self._asking: list[Questions] = []
+        self._asking: set[str] = set()
+        self._calls = OpenCalls(self._asking)
+        self._named: set[str] = set()
         self._log = log_of(name)
 
     async def open(self) -> None: ...
@@ -52,8 +58,10 @@ class StdioLink:
     async def close(self) -> None: ...
 
     def client(self, on_message: MessageHandlerFnT) -> Client:
+        self._calls = OpenCalls(self._asking)
+        process = stdio_client(_started_with(self._config), errlog=sys.__stderr__ or sys.stderr)
         return Client(
-            _observed(stdio_client(_started_with(self._config), errlog=sys.__stderr__ or sys.stderr), self._ended),
+            overheard(process, _Ear(self._name, self._named, self._calls, self._ended)),
             cache=None,
             logging_callback=self._log,
             message_handler=on_message,
@@ -62,81 +70,82 @@ class StdioLink:
 
     def _ended(self) -> None:
         self._client = None
-        self._on_end()
+        self._watch.ended()
 
     def connected(self, client: Client | None) -> None:
         self._client = client
 
     @asynccontextmanager
     async def session(self, questions: Questions) -> AsyncIterator[ClientSession]:
+        if self._calls.are_in_the_way(questions):
+            await self._clear(questions)
         if self._client is None:
-            await self._retry()
+            await self._watch.known()
         if self._client is None:
             raise ServerDown("The command does not run.")
-        with self._taking(questions):
-            yield self._client.session
-
-    @contextmanager
-    def _taking(self, questions: Questions) -> Iterator[None]:
-        self._asking.append(questions)
-        forget = partial(self._asking.remove, questions)
+        CALLING.set(questions)  # each call has a task of its own
         try:
-            yield
-        except BaseException:
-            # The server may still ask for a call that was stopped: that must reach nobody else.
-            linger = 0 if questions.interrupt.done() else LINGER
-            asyncio.get_running_loop().call_later(linger, forget)
-            raise
-        forget()
+            yield self._client.session
+        finally:
+            questions.leave()
+
+    async def _clear(self, questions: Questions) -> None:
+        """The calls that were stopped are answered soon, or end with their process."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._calls.all_answered.wait()
+        if self._calls.are_in_the_way(questions):
+            logger.info("MCP server %s is started anew: a call that was stopped is not answered", self._name)
+            self._calls = OpenCalls(self._asking)
+            self._client = None
+            self._watch.restart()
 
     async def _elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> Answer:
-        """Of the protocol before 2026: the request does not say for which call it is, so it must be the only one."""
-        if len(self._asking) == 1:
-            return await self._asking[0].elicit(params)
-        message = "Several calls are at work, and it cannot be told which of them asks."
+        """Of the protocol before 2026."""
+        questions = self._calls.asker(context.request_id)
+        if questions is not None:
+            return await questions.elicit(params)
+        message = "Several calls are at work, or one that was stopped, and it cannot be told which of them asks."
         return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
 
-class Observed:
-    """What a command says. The library tells those who wait for an answer that it has ended, and nobody else."""
+class Starter(Protocol):
+    """Who starts the command."""
 
-    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
-        self._stream = stream
+    async def known(self) -> None:
+        """Returns when it runs, or could not be started."""
+
+    def ended(self) -> None:
+        """It has ended, or says nothing more."""
+
+    def restart(self) -> None:
+        """It shall end, and be started again."""
+
+
+class _Ear(Lists):
+    def __init__(self, name: str, named: set[str], calls: OpenCalls, on_end: Callable[[], None]) -> None:
+        super().__init__(name, named)
+        self._calls = calls
         self._on_end = on_end
 
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
+    def sent(self, message: types.JSONRPCMessage) -> None:
+        self._calls.sent(message)
 
-    async def __aexit__(self, *error: Any) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(*error)
-        return left
+    def heard(self, message: types.JSONRPCMessage) -> None:
+        super().heard(message)
+        self._calls.heard(message)
+        if isinstance(message, types.JSONRPCError) and is_unknown(message):
+            logger.warning(
+                "MCP server %s is started again, for what it has written: %s", self._server, message.error.message
+            )
+            raise EOFError
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._on_end()
-            raise
-
-    async def receive(self) -> Any:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-@asynccontextmanager
-async def _observed(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
-    async with transport as (said, told):
-        yield Observed(said, on_end), told
+    def ended(self) -> None:
+        self._on_end()
 
 
 def _started_with(config: MCPServer) -> StdioServerParameters:
     words = list(config.command)
     if sys.platform == "linux":
         words = [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *words]
-    return StdioServerParameters(command=words[0], args=words[1:], env=dict(config.env), cwd=config.cwd)
+    return StdioServerParameters(command=words[0], args=words[1:], env=dict(config.env), cwd=config.cwd, encoding=LINES)

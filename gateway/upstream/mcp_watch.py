@@ -56,7 +56,7 @@ class Watch:
         self._wake = asyncio.Event()
         self._link: Link
         if config.url is None:
-            self._link = StdioLink(name, config, retry=self.known, on_end=self._ended)
+            self._link = StdioLink(name, config, self)
         else:
             self._link = HttpLink(name, config)
         self._attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,6 +69,18 @@ class Watch:
             self._wake.set()
             await asyncio.wait({self._attempt})
 
+    def ended(self) -> None:
+        """A command has: whoever calls it now waits until it runs again."""
+        self._up = False
+        self._wake.set()
+
+    def restart(self) -> None:
+        """A command shall: it is no outage."""
+        self.ended()
+        self._told = True
+        if self._connection is not None:
+            self._connection.cancel()
+
     async def call(self, name: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutput | str:
         """A tool of this server; or the note, when a person moves the call to the background."""
         return await ctx.run_detachable(self._call(name, arguments, ctx))
@@ -76,8 +88,7 @@ class Watch:
     async def _call(self, name: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         try:
             output = await RemoteCall(self._link, name, arguments, ctx).make()
-        except (ServerDown, ServerLost) as error:
-            logger.info("MCP server %s has not answered a call: %s", self._name, error)
+        except (ServerDown, ServerLost):
             self._look(when_up=True)
             raise
         self._look(when_up=False)
@@ -173,11 +184,6 @@ class Watch:
             logger.warning("MCP server %s is not there, it is tried again: %s", self._name, reason_of(error))
             self._told = True
         self._attempted()
-
-    def _ended(self) -> None:
-        """A command has: whoever calls it now waits until it runs again."""
-        self._up = False
-        self._wake.set()
 
     def _attempted(self) -> None:
         if not self._trying:

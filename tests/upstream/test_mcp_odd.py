@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import itertools
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +16,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway.upstream import mcp_watch
@@ -39,9 +42,9 @@ ANSWERS: dict[str, tuple[Callable[[Any], Response], str, str]] = {
     "is_broken": (lambda _: PlainTextResponse("secret", 500), "failed", "Server returned an error response"),
     "is_busy": (lambda _: PlainTextResponse("later", 503), "unavailable", "is not available right now"),
     "wants_a_key": (lambda _: PlainTextResponse("who?", 401), "unavailable", "is not available right now"),
-    "moves": (lambda _: RedirectResponse("http://192.0.2.1/", 307), "failed", "not followed"),
+    "moves": (lambda _: RedirectResponse("http://192.0.2.1/", 307), "failed", "not one of the protocol"),
     "says_no_json": (lambda _: Response("{", media_type="application/json"), "failed", "not one of the protocol"),
-    "says_text": (lambda _: PlainTextResponse("hello"), "failed", "Unexpected content type"),
+    "says_text": (lambda _: PlainTextResponse("secret"), "failed", "not one of the protocol"),
     "breaks_off": (
         lambda _: Response("data: {", media_type="text/event-stream"),
         "interrupted",
@@ -67,6 +70,16 @@ ANSWERS: dict[str, tuple[Callable[[Any], Response], str, str]] = {
         "Sign in.",
     ),
     "is_too_long": (result(content=[{"type": "text", "text": "x" * 5_000_000}]), "failed", "[too_large]"),
+    "is_endless": (
+        lambda _: StreamingResponse((b" " * 65536 for _ in itertools.count()), media_type="application/json"),
+        "failed",
+        "[too_large]",
+    ),
+    "is_packed": (
+        lambda _: Response(gzip.compress(b"{}"), headers={"content-encoding": "gzip"}, media_type="application/json"),
+        "failed",
+        "not one of the protocol",
+    ),
 }
 LISTED = list(ANSWERS)
 
@@ -81,7 +94,8 @@ async def odd(request: Request) -> Response:
         output = {"type": "array", "items": {"$ref": "#/$defs/one"}, "$defs": {"one": {"type": "integer"}}}
         able = message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
         names = [name for name in LISTED if name != "signs_in" or "elicitation" in able]  # only to whom it can ask
-        tools = [{"name": name, "inputSchema": {"type": "object"}, "outputSchema": output} for name in names]
+        tools: list[Any] = [{"name": name, "inputSchema": {"type": "object"}, "outputSchema": output} for name in names]
+        tools.insert(1, {"name": "is_no_tool", "inputSchema": {"type": "string"}})
         # Page by page, each one a tool.
         page = int(message.get("params", {}).get("cursor", 0))
         more = {"nextCursor": str(page + 1)} if page + 1 < len(tools) else {}
@@ -112,7 +126,8 @@ async def beside_it() -> AsyncIterator[Site]:
         listener.close()
 
 
-async def test_every_call_ends_as_what_it_was() -> None:
+async def test_every_call_ends_as_what_it_was_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gateway")
     async with beside_it() as site:
         for name, (_, status, text) in ANSWERS.items():
             given = await site.client.post(f"/tools/odd__{name}", json={}, headers=JSON)
@@ -120,7 +135,12 @@ async def test_every_call_ends_as_what_it_was() -> None:
             assert output["status"] == status, (name, output)
             told = json.dumps(output.get("interrupts") or output["content"] or output["structuredContent"])
             assert text in told, name
-            assert "secret" not in told
+            assert not any(word in told for word in ("secret", "192.0.2.1", "text/plain"))  # what only the log has
+    reasons = [
+        record.message for record in caplog.records if "has got no answer from its MCP server: " in record.message
+    ]
+    assert any("Redirect to http://192.0.2.1/" in reason for reason in reasons)
+    assert any("Unexpected content type: text/plain" in reason for reason in reasons)
 
 
 async def test_values_that_are_no_objects_are_announced_as_they_come() -> None:
