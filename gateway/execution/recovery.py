@@ -164,11 +164,11 @@ def _end(record: RunRecord, notes: list[Note], now: float, why: str) -> tuple[li
 
 
 def _result(call: CallRecord, output: ToolOutput, now: float) -> Iterator[dict[str, Any]]:
-    """What goes out for a call that was at work; one that had not begun is not known to anybody."""
-    if call.started_at is None:
+    """What goes out for a call that was at work, or that an agent had told of; no other is known to anybody."""
+    if call.started_at is None and not call.open:
         return
     ms = int(now * 1000)
-    fields = result_fields(output, max(now - call.started_at, 0))
+    fields = result_fields(output, 0 if call.started_at is None else max(now - call.started_at, 0))
     yield events.custom(ms, "tool.result", {"toolCallId": call.call_id, "toolName": call.tool_name, **fields})
     if call.open:
         yield events.tool_call_result(ms, call.call_id, output.text, is_error=True)

@@ -263,6 +263,36 @@ async def test_a_call_that_had_not_begun_is_not_heard_of_but_the_record_does_not
         assert [event["value"]["toolCallId"] for event in events if event.get("name") == "tool.result"] == ["call-1"]
 
 
+async def test_a_call_that_an_agent_has_streamed_gets_its_result_although_it_had_not_begun() -> None:
+    async with world() as now:
+        run = await now.at.start(waits)
+        await now.at.saw(run, "waiting")
+        for event in (
+            {"type": "TOOL_CALL_START", "toolCallId": "streamed", "toolCallName": "quick"},
+            {"type": "TOOL_CALL_ARGS", "toolCallId": "streamed", "delta": "{}"},
+            {"type": "TOOL_CALL_END", "toolCallId": "streamed"},
+        ):
+            run.write(event)
+        run.save_call(CallRecord("streamed", "quick", open=True))
+        run.write({"type": "CUSTOM", "name": "written", "value": {}})
+        await now.at.saw(run, "written")
+        now.die()
+        record, events = await now.recovered(run)
+        assert {call.call_id: (call.status, call.open) for call in record.calls} == dict.fromkeys(
+            ("call-1", "streamed"), ("interrupted", False)
+        )
+        [told] = [
+            event["value"]
+            for event in events
+            if event.get("name") == "tool.result" and event["value"]["toolCallId"] == "streamed"
+        ]
+        assert (told["toolName"], told["status"], told["durationMs"]) == ("quick", "interrupted", 0)
+        [result] = [
+            event for event in events if event["type"] == "TOOL_CALL_RESULT" and event["toolCallId"] == "streamed"
+        ]
+        assert result["content"].startswith('Error [interrupted]: "quick" was ended by the death of its worker')
+
+
 async def test_the_one_call_of_a_run_of_tools_leaves_its_output_for_who_waits_for_json() -> None:
     async with world() as now:
         run = await now.at.start(waits)
