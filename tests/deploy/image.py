@@ -25,7 +25,7 @@ __all__ = ["DOCKERFILE", "LOCK", "ROOT", "Image", "Step", "built", "ignores", "l
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 LOCK = ROOT / "deploy" / "requirements.txt"
-HEAD = "# Written by `scripts/recipes lock` from requirements/dev.txt: what agui-gateway[redis] needs to run.\n"
+HEAD = "# Written by `scripts/recipes lock` from requirements/dev.txt: what agui-gateway[mcp,redis] needs to run.\n"
 BUILD_SECONDS = 600
 _PATH = re.compile(r"(?<![\w./-])/(?=\w)")
 
@@ -193,12 +193,12 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def locked() -> str:
-    """The entries of requirements/dev.txt that `agui-gateway[redis]` needs, with all that these need."""
+    """The entries of requirements/dev.txt that `agui-gateway[mcp,redis]` needs, with all that these need."""
     text = (ROOT / "requirements" / "dev.txt").read_text("utf-8")
     entries = re.findall(r"^(([a-z0-9.-]+)==.*\n(?:    --hash.*\n)+)", text, re.MULTILINE)
     by_name = {name: entry.rstrip("\n").removesuffix(" \\") + "\n" for entry, name in entries}
     wanted: set[str] = set()
-    left = [Requirement("agui-gateway[redis]")]
+    left = [Requirement("agui-gateway[mcp,redis]")]
     while left:
         one = left.pop()
         for line in requires(one.name) or []:
