@@ -174,9 +174,10 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> tuple[str]:
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the tables are still to be made; `StoreError` when there are some that this code does not know."""
+    # First: another worker may make the tables between the looks, and whoever sees them is to see whose they are.
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables and application != APPLICATION:
         raise StoreError(f"The SQLite store is a database of another program: {path}")
     if version > VERSION:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.errors import Conflict, StoreError
-from gateway.stores import sqlite_thread
+from gateway.stores import sqlite_file, sqlite_thread
 from gateway.stores.base import StopRequest
 from gateway.stores.sqlite import SqliteStore
+from gateway.stores.sqlite_file import StoreFile
 from tests.conformance.stores import LONG, frame, frames, new_run, record, rest
 from tests.stores.sqlite_stores import KEY, Faults, change, heard, locked, opened, rows
 
@@ -271,3 +273,20 @@ async def test_who_holds_the_lock_keeps_no_worker_from_starting(path: Path) -> N
             assert await store.bounds(KEY) == (1, 3, False)
             with pytest.raises(StoreError):
                 await store.renew("worker-1")
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_file_that_another_worker_makes_between_two_looks_is_ours(path: Path, at: int) -> None:
+    class Overtaken(sqlite3.Connection):
+        looks = 0
+
+        def execute(self, *statement: Any) -> sqlite3.Cursor:
+            self.looks += 1
+            if self.looks == at:
+                StoreFile(path, 1).open().close()
+            return super().execute(*statement)
+
+    connection = sqlite3.connect(path, factory=Overtaken)
+    assert sqlite_file._is_empty(connection, path) is (at > 1)
+    assert connection.looks == 3
+    connection.close()
