@@ -182,3 +182,78 @@ def test_any_order_of_events_gives_messages_that_the_official_models_take(one: l
 @given(events, st.integers(0, 30))
 def test_events_may_come_in_pieces(given_events: list[Json], place: int) -> None:
     assert folded([USER], given_events) == folded([USER], given_events[:place], given_events[place:])
+
+
+def test_what_is_encrypted_stays_with_its_reasoning_and_with_its_call() -> None:
+    def encrypted(subtype: str, entity: str) -> Json:
+        return {
+            "type": "REASONING_ENCRYPTED_VALUE",
+            "subtype": subtype,
+            "entityId": entity,
+            "encryptedValue": f"of {entity}",
+        }
+
+    reasoning = {"type": "REASONING_MESSAGE_START", "messageId": "r", "role": "reasoning"}
+    strangers = [encrypted("message", "c1"), encrypted("tool-call", "r"), encrypted("message", "nobody")]
+    thought, message = folded(
+        [reasoning, encrypted("message", "r"), start("c1"), encrypted("tool-call", "c1"), *strangers]
+    )
+    assert thought == {"id": "r", "role": "reasoning", "content": "", "encryptedValue": "of r"}
+    # Of the id of a call, the message that was made for it.
+    assert message["encryptedValue"] == "of c1"
+    assert message["toolCalls"] == [{**call("c1", arguments=""), "encryptedValue": "of c1"}]
+
+
+def test_activities_are_replaced_and_patched() -> None:
+    def activity(**fields: Any) -> Json:
+        return {"type": "ACTIVITY_SNAPSHOT", "messageId": "p", "activityType": "plan", "content": {"n": 1}, **fields}
+
+    patch = {"type": "ACTIVITY_DELTA", "messageId": "p", "activityType": "done"}
+    fits = {**patch, "patch": [{"op": "replace", "path": "/n", "value": 2}]}
+    fails = {**patch, "activityType": "x", "patch": [{"op": "remove", "path": "/m"}], "metadata": {"late": 1}}
+    made = {"id": "p", "role": "activity", "activityType": "done", "content": {"n": 2}}
+    assert folded([activity(), fits]) == [made]
+    assert folded([activity(), fits, fails]) == [{**made, "metadata": {"late": 1}}]
+    assert folded([activity(), fits, activity(replace=False, content={})]) == [made]
+    [again] = folded([activity(metadata={"a": 1}), fits, activity(content={}, metadata={"b": 1})])
+    assert (again["content"], again["metadata"]) == ({}, {"a": 1, "b": 1})
+    assert folded([activity(), *text("p", "no text")]) == folded([activity()])
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [({}, []), (None, []), (["plan"], ["t"]), (["other"], ["p"]), ([1], ["p", "t"]), ("?", ["p", "t"])],
+)
+def test_a_snapshot_may_say_which_activities_it_has_all_of(said: Any, left: list[str]) -> None:
+    shown = [
+        {"id": name, "role": "activity", "activityType": kind, "content": {}}
+        for name, kind in (("p", "plan"), ("t", "other"))
+    ]
+    extra = {"id": "x", "role": "activity", "activityType": "y", "content": {}}
+    metadata = {} if said == {} else {"@ag-ui/client": {"authoritativeActivityTypes": said}}
+    snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": [extra], "metadata": metadata}
+    assert [message["id"] for message in folded(shown, [snapshot])] == [*left, "x"]
+
+
+def test_metadata_of_every_event_of_a_message_or_call_counts_the_last_one_most() -> None:
+    events = [*text("m", "x"), start("c", "m"), args("c", "{}"), {"type": "TOOL_CALL_END", "toolCallId": "c"}]
+    [message] = folded([{**event, "metadata": {"last": event["type"], event["type"]: 1}} for event in events])
+    assert message["metadata"]["last"] == "TEXT_MESSAGE_END"
+    assert message["toolCalls"][0]["metadata"]["last"] == "TOOL_CALL_END"
+    assert {"TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"} < message["metadata"].keys()
+
+
+def test_no_result_and_no_call_takes_the_place_of_another_message() -> None:
+    messages = folded([USER, ASSISTANT], [{**result("c1"), "messageId": "a"}, start("u")])
+    assert [(message["id"], message["role"]) for message in messages] == [
+        ("u", "user"),
+        ("a", "assistant"),
+        ("a~2", "tool"),
+        ("u~2", "assistant"),
+    ]
+
+
+def test_what_subagents_say_is_theirs() -> None:
+    owned = {"subagentRunId": "s"}
+    messages = folded([{**text("m")[0], **owned}, {**start("c"), **owned}, {**result("c"), **owned}])
+    assert [message["subagentRunId"] for message in messages] == ["s", "s", "s"]
