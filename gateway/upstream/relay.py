@@ -264,13 +264,17 @@ _OF_CALLS = frozenset({"MESSAGES_SNAPSHOT", "TOOL_CALL_START", "TOOL_CALL_ARGS",
 # The events that change messages or state; for those that bring a piece of text: what names the text.
 _KEPT: Mapping[str, str | None] = {
     "MESSAGES_SNAPSHOT": None,
+    "REASONING_ENCRYPTED_VALUE": None,
     "REASONING_MESSAGE_CONTENT": "messageId",
+    "REASONING_MESSAGE_END": None,
     "REASONING_MESSAGE_START": None,
     "STATE_DELTA": None,
     "STATE_SNAPSHOT": None,
     "TEXT_MESSAGE_CONTENT": "messageId",
+    "TEXT_MESSAGE_END": None,
     "TEXT_MESSAGE_START": None,
     "TOOL_CALL_ARGS": "toolCallId",
+    "TOOL_CALL_END": None,
     "TOOL_CALL_RESULT": None,
     "TOOL_CALL_START": None,
 }
