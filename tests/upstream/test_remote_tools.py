@@ -91,6 +91,33 @@ async def test_the_next_request_has_the_state_that_the_agent_has_made() -> None:
     assert backend.asked[1].body["state"] == {"list": ["a/b"]}
 
 
+async def test_the_next_request_and_the_thread_have_what_the_agent_has_encrypted() -> None:
+    async def script(asked: Asked, answer: Answer) -> None:
+        if results(asked):
+            await answer.events(started(asked), finished(asked))
+            return
+        encrypted = {"type": "REASONING_ENCRYPTED_VALUE", "encryptedValue": "secret"}
+        await answer.events(
+            started(asked),
+            {"type": "REASONING_MESSAGE_START", "messageId": "r", "role": "reasoning"},
+            {"type": "REASONING_MESSAGE_CONTENT", "messageId": "r", "delta": "Hm."},
+            {"type": "REASONING_MESSAGE_END", "messageId": "r"},
+            {**encrypted, "subtype": "message", "entityId": "r"},
+            *call_events("c1", "echo", ECHO),
+            {**encrypted, "subtype": "tool-call", "entityId": "c1"},
+            finished(asked),
+        )
+
+    async with answering(script) as backend, serving(echo, agents={"support": backend.url}) as site:
+        await play(site)
+        thread = (await site.client.get("/threads/t", headers=ME)).json()
+    for messages in (backend.asked[1].messages, thread["messages"]):
+        thought = next(message for message in messages if message["role"] == "reasoning")
+        assert (thought["content"], thought["encryptedValue"]) == ("Hm.", "secret")
+        [call] = next(message["toolCalls"] for message in messages if "toolCalls" in message)
+        assert (call["id"], call["encryptedValue"]) == ("c1", "secret")
+
+
 async def test_a_frontends_tool_of_the_same_name_wins_and_is_left_to_it() -> None:
     theirs = {"name": "echo", "description": "The page's.", "parameters": {"type": "object"}}
     async with answering(calls_echo) as backend, serving(echo, agents={"support": backend.url}) as site:
