@@ -29,10 +29,14 @@ class CallNames:
         self._own: dict[str, str] = {}  # the run's id: the agent's, where they differ
         self._taken: set[str] = set()
         self._answered: set[str] = set()
+        self._by_others: set[str] = set()  # of those, the ones whose result is not the agent's
         self._of_answer: set[str] = set()
+        self._current: dict[str, str] = {}  # the agent's id: the call that has begun last in this answer
         for call_id in _ids_of(messages):
             self.take(call_id)
-        self._answered.update(message["toolCallId"] for message in messages if message["role"] == "tool")
+        for message in messages:
+            if message["role"] == "tool":
+                self.answer(message["toolCallId"])
 
     def take(self, name: str) -> None:
         """The run has a call of this id that the agent knows by it."""
@@ -41,12 +45,14 @@ class CallNames:
             self._uses.setdefault(name, []).append(name)
 
     def answer(self, name: str) -> None:
-        """The call has its result."""
+        """The call has its result, from somebody else than the agent."""
         self._answered.add(name)
+        self._by_others.add(name)
 
     def begin(self) -> None:
         """Another answer of the agent: a call that begins in it is none of those before."""
         self._of_answer.clear()
+        self._current.clear()
 
     def goes_on(self, name: str) -> bool:
         """Whether it has begun in this answer, and has no result."""
@@ -57,7 +63,8 @@ class CallNames:
         return self._own.get(name, name)
 
     def named(self, event: Event, is_open: Callable[[str], bool]) -> Event | None:
-        """The event with the run's ids, the very same one where they are the agent's; None for a second result.
+        """The event with the run's ids, the very same one where they are the agent's; None for a result that somebody
+        else has given before.
 
         `is_open` says of a call of the run whether what begins now is that one again.
         """
@@ -77,10 +84,9 @@ class CallNames:
 
     def _started(self, event: Event, is_open: Callable[[str], bool]) -> Event:
         given = event["toolCallId"]
-        uses = self._uses.get(given)
-        if uses and is_open(uses[-1]):
-            return self._as(event, uses[-1])  # once more, for nothing
-        return self._as(event, self._begun(given))
+        if not is_open(name := self._last(given)):  # else it begins once more, for nothing
+            name = self._current[given] = self._begun(given)
+        return self._as(event, name)
 
     def _begun(self, given: str) -> str:
         name = self._free(given)
@@ -110,16 +116,15 @@ class CallNames:
     def _answers(self, event: Event, is_open: Callable[[str], bool]) -> Event | None:
         given = event["toolCallId"]
         if given not in self._uses:  # of a call that neither the run nor its request has shown
-            self.take(given)
-        waiting = [name for name in self._uses[given] if name not in self._answered]
-        if not waiting:
+            self._begun(given)
+        name = next((name for name in self._uses[given] if name not in self._answered), self._last(given))
+        if name in self._by_others:
             return None
-        self._answered.add(waiting[0])
-        return self._as(event, waiting[0])
+        self._answered.add(name)
+        return self._as(event, name)
 
     def _last(self, given: str) -> str:
-        uses = self._uses.get(given)
-        return uses[-1] if uses else given
+        return self._current.get(given) or self._uses.get(given, [given])[-1]
 
     def _as(self, event: Event, name: str) -> Event:
         return event if event["toolCallId"] == name else {**event, "toolCallId": name}

@@ -168,7 +168,7 @@ class Repair:
         self._chunks = Chunks()
         if closers and self._held is not None:  # only a success must have closed everything itself
             self.counts["order"] += len(closers)
-        return self._placed(closers)
+        return [repaired for closer in closers for repaired in self._ordered(closer, None)]  # in the run's own names
 
     def _placed(self, events: Iterable[Event]) -> list[Repaired]:
         return [repaired for event in events for repaired in self._place(event, None)]
@@ -178,11 +178,14 @@ class Repair:
     ) -> list[Repaired]:
         """The event where it may stand, with what has to come before it; nothing where it may not."""
         named = self._names.named(event, is_open or self._is_open)
-        if named is not event:
-            if named is None:
-                return self._drop()
-            event, payload = named, None
-            self.counts["renamed"] += 1
+        if named is None:
+            return self._drop()
+        if named is event:
+            return self._ordered(event, payload)
+        self.counts["renamed"] += 1
+        return self._ordered(named, None)
+
+    def _ordered(self, event: Event, payload: bytes | None) -> list[Repaired]:
         try:
             self._order.feed(event["type"], event)
         except OrderError:

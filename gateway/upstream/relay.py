@@ -246,11 +246,16 @@ class Gathered:
         if (key := _KEPT[kind]) is None:
             self.close()
             self._events.append(event)
-        elif self._last is not None and self._last["type"] == kind and self._last[key] == event[key]:
+        elif self._goes_on(event, key):
             self._deltas.append(event["delta"])
         else:
             self.close()
             self._last, self._deltas = event, [event["delta"]]
+
+    def _goes_on(self, event: Event, key: str) -> bool:
+        last = self._last
+        same = last is not None and last["type"] == event["type"] and last[key] == event[key]
+        return same and "metadata" not in event
 
     def close(self) -> list[Event]:
         """All of them so far."""

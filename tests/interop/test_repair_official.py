@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from random import Random
 
 import pytest
@@ -97,7 +98,22 @@ def is_one_run(events: list[bytes]) -> bool:
     kinds = [json.loads(payload)["type"] for payload in events]
     if kinds[:1] != [RUN[0]] or kinds[-1] not in RUN[1:] or {*RUN} & {*kinds[1:-1]}:
         return False
-    return all(has_messages(payload) and not OLD.search(payload) for payload in events)
+    if not all(has_messages(payload) and not OLD.search(payload) for payload in events):
+        return False
+    return has_new_calls([json.loads(payload) for payload in events])
+
+
+def has_new_calls(events: list[dict[str, Any]]) -> bool:
+    """Each call begins once, before anything else tells of it: another one of its id gets another id."""
+    told: set[str] = set()
+    for event in events:
+        messages = event.get("messages") or ()
+        of_messages = [call["id"] for message in messages for call in message.get("toolCalls") or ()]
+        begins = event["type"] == "TOOL_CALL_START" and event["toolCallId"] in told
+        if begins or len(set(of_messages)) < len(of_messages):
+            return False
+        told.update(of_messages, [event["toolCallId"]] if event["type"].startswith("TOOL_CALL_") else ())
+    return True
 
 
 def has_messages(payload: bytes) -> bool:
