@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -63,6 +64,15 @@ MAX_PAGE = 200
 STATUSES = frozenset(state.value for state in State if state is not State.NEW)  # nobody ever sees a new one
 
 
+class _CallId(PathConvertor):
+    """The id of a call, which has a `/` where the call is inside another one. What cannot be one is an unknown one."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("call", _CallId())
+
+
 class Routes:
     """The endpoints over one engine."""
 
@@ -85,11 +95,11 @@ class Routes:
             Route("/runs/{run_id}/stop", Endpoint(self.stop_run), methods=["POST"]),
             Route("/runs/{run_id}/detach", Endpoint(self.detach_run), methods=["POST"]),
             Route("/runs/{run_id}/input", Endpoint(self.input), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id:path}/stop", Endpoint(self.stop_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id:path}/detach", Endpoint(self.detach_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id:path}/claim", Endpoint(self.claim_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id:path}/waiting", Endpoint(self.pause_call), methods=["POST"]),
-            Route("/runs/{run_id}/tool-calls/{call_id:path}/result", Endpoint(self.answer_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:call}/stop", Endpoint(self.stop_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:call}/detach", Endpoint(self.detach_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:call}/claim", Endpoint(self.claim_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:call}/waiting", Endpoint(self.pause_call), methods=["POST"]),
+            Route("/runs/{run_id}/tool-calls/{call_id:call}/result", Endpoint(self.answer_call), methods=["POST"]),
             Route("/threads/{thread_id}", Endpoint(self.get_thread), methods=["GET"]),
             Route("/threads/{thread_id}/stop", Endpoint(self.stop_thread), methods=["POST"]),
             *published_routes(),

@@ -36,6 +36,7 @@ __all__ = ["HEADERS", "RAW_SEND", "ViewerResponse", "Viewers"]
 
 logger = logging.getLogger("gateway")
 
+LATE_SECONDS = 0.25
 TICK = 1.0  # seconds between two looks at all viewers at most; half a millisecond of work for 5 000 of them
 BREAK_SECONDS = 1.0
 HALF_AN_EVENT = b'data: {"type":'
@@ -81,8 +82,8 @@ class Viewers:
     def add(self, viewer: ViewerResponse) -> None:
         self._open.add(viewer)
         self._per_run[viewer.key] += 1
-        if self._closed is not None:
-            viewer.cut(self._closed)
+        if self._closed is not None:  # it gets what is there, and is not waited for
+            asyncio.get_running_loop().call_later(LATE_SECONDS, viewer.cut, self._closed)
         if self._timer is None:
             self._schedule()
 

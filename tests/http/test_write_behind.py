@@ -57,7 +57,8 @@ async def only_seen(site: Site, reader: Reader, gates: Gates) -> int:
 
 async def test_a_viewer_that_is_ahead_of_the_store_hops_once_it_is_there(tmp_path: Path) -> None:
     gates, path = Gates(), tmp_path / "runs.db"
-    options: dict[str, Any] = {"store": f"sqlite:///{path}", "write_behind": True, "context": gates, "beside_others": True}
+    shared: dict[str, Any] = {"store": f"sqlite:///{path}", "write_behind": True}
+    options = {**shared, "context": gates, "beside_others": True}
     async with serving(steps, **options) as one, serving(steps, **options) as other:
         reader = await started(one)
         await seen_and_stored(one, reader, gates)
@@ -78,7 +79,8 @@ async def test_a_viewer_that_has_seen_what_was_lost_gets_the_end_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gates, path = Gates(), tmp_path / "runs.db"
-    options: dict[str, Any] = {"store": f"sqlite:///{path}", "write_behind": True, "store_timeout": 0.5, "lease_seconds": 1}
+    times: dict[str, Any] = {"store_timeout": 0.5, "lease_seconds": 1}
+    options = {"store": f"sqlite:///{path}", "write_behind": True, **times}
     async with serving(steps, context=gates, **options) as site:
         reader = await started(site)
         await seen_and_stored(site, reader, gates)

@@ -7,8 +7,8 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 from random import Random
+from typing import Any
 
 import pytest
 
